@@ -1,0 +1,517 @@
+"""The messages between agents, ranks, the coordinator and the operator (docs/protocol.md).
+
+Transport: WebSocket over TLS, one JSON text frame a message. The path says who dials:
+``/v1/agent``, ``/v1/rank``, ``/v1/operator``; the run token goes in the Authorization header.
+Every message of a member carries the run's UID and attempt; the coordinator refuses and counts stale ones.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic.alias_generators import to_camel
+
+from fdl_api.reasons import Refusal
+from fdl_api.termination import Cause, Saved
+
+AGENT_PATH = "/v1/agent"
+RANK_PATH = "/v1/rank"
+OPERATOR_PATH = "/v1/operator"
+HEALTH_PATH = "/healthz"
+STATE_PATH = "/state.json"
+
+HEARTBEAT_SECONDS = 0.2
+"""Period of a rank's heartbeat."""
+HEARTBEAT_LIMIT_SECONDS = 2.0
+"""Silence after which a rank is dead."""
+RECONNECT_GRACE_SECONDS = 5.0
+"""How long a restarted coordinator waits for the ranks of the epoch that it was told of."""
+CLOCK_TICK_SECONDS = 0.05
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+
+
+class Message(BaseModel):
+    """Base of all messages: camelCase on the wire, unknown fields refused."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class Phase(StrEnum):
+    """What a rank is doing; the coordinator's patience depends on it, never its verdict of death."""
+
+    LOAD = "load"
+    COMPILE = "compile"
+    WAIT = "wait"
+    TRAIN = "train"
+    REDUCE = "reduce"
+    CHECKPOINT = "checkpoint"
+    EVALUATE = "evaluate"
+    LEAVE = "leave"
+
+
+class EpochCause(StrEnum):
+    """Why a membership epoch was made."""
+
+    START = "start"
+    JOIN = "join"
+    LEAVE = "leave"
+    DEATH = "death"
+    REFORM = "reform"
+    """Unchanged members after a failed reduce that nobody's death explains."""
+
+
+class EpochMember(Message):
+    """One rank's place in a membership epoch."""
+
+    uid: str = Field(max_length=128, description="Rank UID: '<member UID>/<local rank>'.")
+    member: str = Field(max_length=63, description="Member name (the pod's name).")
+    address: str = Field(max_length=64, description="IP address at which other ranks reach this one.")
+    cohort: str = Field(max_length=63)
+
+
+class Device(Message):
+    """One device as the member sees it."""
+
+    index: int
+    vendor: Literal["nvidia", "amd", "cpu"]
+    arch: str = Field(max_length=32, description="Architecture token, e.g. sm_90, gfx942, x86_64.")
+    memory_bytes: int = 0
+
+
+class Position(Message):
+    """A committed point of the training: the window and where it stands in the data."""
+
+    epoch: int = Field(description="Membership epoch in which the window was committed; 0 from a checkpoint.")
+    window: int = Field(description="Number of the last committed window of the run; 0 before the first.")
+
+
+class Echo(Message):
+    """What a rank tells a coordinator that does not know it (any more): enough to rebuild from."""
+
+    generation: int = Field(description="Generation of the coordinator that the rank last obeyed.")
+    members: list[EpochMember] = Field(max_length=4096)
+    committed: Position
+    samples: int = Field(description="Samples committed since the start of the run.")
+    max_epoch: int = Field(description="Newest epoch number the rank has heard of, planned or committed.")
+
+
+# --- agent -> coordinator -------------------------------------------------------------------------------
+
+
+class AgentHello(Message):
+    """The join gate's question, asked once per connection of a member's agent."""
+
+    type: Literal["agentHello"] = "agentHello"
+    wire_version: int
+    fdl_version: str = Field(max_length=32)
+    run_uid: str = Field(max_length=64)
+    attempt: int
+    member_uid: str = Field(max_length=64, description="Pod UID, or a walk-in's own UUID: one incarnation.")
+    member: str = Field(max_length=63)
+    cohort: str = Field(max_length=63)
+    ordinal: int
+    incarnation: int
+    host: str = Field(max_length=253, description="Node name, or a walk-in's host name.")
+    address: str = Field(max_length=64)
+    devices: list[Device] = Field(max_length=256)
+    variant: str = Field(default="", max_length=63)
+    torch_version: str = Field(default="", max_length=64)
+    nccl_version: str | None = Field(default=None, max_length=32)
+
+
+class RankExited(Message):
+    """The agent saw one of its ranks end. Sent before the agent ends itself."""
+
+    type: Literal["rankExited"] = "rankExited"
+    run_uid: str
+    attempt: int
+    member_uid: str
+    local_rank: int
+    exit_code: int = Field(description="Exit code, or the negative number of the signal.")
+    cause: Cause
+    reason: str = Field(max_length=64)
+    message: str = Field(max_length=1024)
+
+
+# --- rank -> coordinator --------------------------------------------------------------------------------
+
+
+class ParameterSpec(Message):
+    """One entry of a model's signature, to name the first difference."""
+
+    name: str = Field(max_length=256)
+    dtype: str = Field(max_length=32)
+    shape: list[int] = Field(max_length=16)
+
+
+class RankHello(Message):
+    """A rank that has built its model and dataset asks for a place in the next epoch."""
+
+    type: Literal["rankHello"] = "rankHello"
+    wire_version: int
+    run_uid: str
+    attempt: int
+    member_uid: str
+    member: str
+    cohort: str
+    local_rank: int
+    address: str
+    model_digest: str = Field(max_length=64, description="SHA-256 (hex) over the ordered (name, dtype, shape).")
+    model: list[ParameterSpec] = Field(default_factory=list, max_length=20000)
+    dataset_digest: str = Field(max_length=64, description="SHA-256 (hex) over length, batch size, epochs, seed, probes.")
+    dataset_samples: int = Field(description="Samples in the training set.")
+    total_samples: int = Field(description="Samples that the whole run commits (dataset_samples x data epochs).")
+    committed: Position = Field(description="Newest state this rank holds: from a checkpoint, or of a live run.")
+    checkpoint_error: str = Field(default="", max_length=1024, description="Why a checkpoint could not be used, if so.")
+    echo: Echo | None = Field(default=None, description="Set on a reconnect within a running training.")
+
+
+class Heartbeat(Message):
+    """Sent by the rank's control thread every HEARTBEAT_SECONDS, whatever its main thread does."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    phase: Phase
+    epoch: int
+    window: int = Field(description="Window in work.")
+    progress: int = Field(description="Grows with every batch and stage: tells alive-but-stuck from alive.")
+    batches: int = Field(default=0, description="Batches this rank has done since it started.")
+
+
+class RankWindow(Message):
+    """One rank's part in a committed window, read from the reduced tail."""
+
+    uid: str
+    quota: int
+    batches: int
+    samples: int
+    compute_ms: float
+    data_wait_ms: float
+    ms_per_batch: float = Field(description="ElChe's smoothed estimate, milliseconds a batch; 0 when unknown.")
+    share: float = Field(description="Share of the window's samples, 0..1.")
+
+
+class WindowCommitted(Message):
+    """A rank committed a window. The lowest rank of the epoch fills in ``ranks`` and the figures."""
+
+    type: Literal["windowCommitted"] = "windowCommitted"
+    epoch: int
+    window: int
+    samples: int = Field(description="Samples committed since the start of the run.")
+    data_epoch: int = Field(description="Pass over the data in work, from 0.")
+    final: bool = Field(default=False, description="No sample is left: the training is complete.")
+    anchor: int = 0
+    loss: float | None = None
+    reduce_ms: float = 0.0
+    ranks: list[RankWindow] = Field(default_factory=list, max_length=4096)
+
+
+class ReduceFailed(Message):
+    """The reduce of (epoch, window) failed here. It names nobody: the coordinator decides who is dead."""
+
+    type: Literal["reduceFailed"] = "reduceFailed"
+    epoch: int
+    window: int
+    message: str = Field(max_length=1024)
+
+
+class EpochFormed(Message):
+    """This rank's group of the epoch stands (made in the background)."""
+
+    type: Literal["epochFormed"] = "epochFormed"
+    epoch: int
+
+
+class EpochFailed(Message):
+    """This rank could not form the group of the epoch."""
+
+    type: Literal["epochFailed"] = "epochFailed"
+    epoch: int
+    message: str = Field(max_length=1024)
+
+
+class Leave(Message):
+    """The rank was asked to go (SIGTERM): it finishes its batch, is counted, and goes once that is settled."""
+
+    type: Literal["leave"] = "leave"
+    reason: str = Field(max_length=64)
+
+
+class CheckpointSaved(Message):
+    """A checkpoint is durable: written, synced, renamed and read back."""
+
+    type: Literal["checkpointSaved"] = "checkpointSaved"
+    window: int
+    samples: int
+    path: str = Field(max_length=512, description="Directory below the checkpoint claim.")
+    size_bytes: int
+    stall_ms: float
+    write_ms: float
+    final: bool = False
+
+
+class CheckpointFailed(Message):
+    """A checkpoint could not be written; training goes on."""
+
+    type: Literal["checkpointFailed"] = "checkpointFailed"
+    window: int
+    reason: str = Field(max_length=64)
+    message: str = Field(max_length=1024)
+    final: bool = False
+
+
+class Evaluated(Message):
+    """Results of the script's evaluation of the final model."""
+
+    type: Literal["evaluated"] = "evaluated"
+    metrics: dict[str, float] = Field(max_length=64)
+
+
+class Finished(Message):
+    """The rank has nothing left to do for the run and will exit after the coordinator's Done."""
+
+    type: Literal["finished"] = "finished"
+    window: int
+    saved: Saved
+
+
+class StoreSet(Message):
+    """Rendezvous store: set a key of an epoch. Values are base64."""
+
+    type: Literal["storeSet"] = "storeSet"
+    id: int
+    epoch: int
+    key: str = Field(max_length=512)
+    value: str
+
+
+class StoreGet(Message):
+    """Rendezvous store: wait until all keys exist, then get their values."""
+
+    type: Literal["storeGet"] = "storeGet"
+    id: int
+    epoch: int
+    keys: list[str] = Field(max_length=8192)
+    timeout_seconds: float
+
+
+# --- coordinator -> agent or rank ------------------------------------------------------------------------
+
+
+class Accept(Message):
+    """The dial is admitted."""
+
+    type: Literal["accept"] = "accept"
+    generation: int = Field(description="The coordinator's generation; a rank never obeys a lower one again.")
+
+
+class Refuse(Message):
+    """The dial is refused; the run goes on without it."""
+
+    type: Literal["refuse"] = "refuse"
+    reason: Refusal
+    message: str = Field(max_length=2048, description="Names both sides and the way out.")
+    permanent: bool
+
+
+class Epoch(Message):
+    """A membership epoch: immutable ordered members; rank = position.
+
+    ``planned``: form the group in the background and switch at the boundary where the tail says that all
+    ranks of the present epoch have formed it. Otherwise switch at the next chance (a death, the start).
+    """
+
+    type: Literal["epoch"] = "epoch"
+    generation: int
+    epoch: int
+    previous: int = Field(description="The epoch that this one follows; 0 at the start.")
+    members: list[EpochMember] = Field(max_length=4096)
+    cause: EpochCause
+    planned: bool
+    gone: list[str] = Field(default_factory=list, max_length=4096, description="UIDs of the dead since the last one.")
+
+
+class EpochCancelled(Message):
+    """A planned epoch will never come (a member of it died first): forget it."""
+
+    type: Literal["epochCancelled"] = "epochCancelled"
+    epoch: int
+
+
+class Settled(Message):
+    """All remaining ranks have committed this window: it can be published, and leavers may go."""
+
+    type: Literal["settled"] = "settled"
+    window: int
+
+
+class Stop(Message):
+    """Stop at the next boundary on which all agree; save first when ``save``."""
+
+    type: Literal["stop"] = "stop"
+    save: bool
+    reason: str = Field(max_length=64)
+    message: str = Field(default="", max_length=1024)
+
+
+class Save(Message):
+    """Write a checkpoint at the next boundary and train on."""
+
+    type: Literal["save"] = "save"
+
+
+class Done(Message):
+    """Everything is settled and durable (or the run is given up): exit with ``exit_code``."""
+
+    type: Literal["done"] = "done"
+    exit_code: int
+    reason: str = Field(max_length=64)
+    message: str = Field(default="", max_length=1024)
+
+
+class StoreReply(Message):
+    """Answer to StoreSet or StoreGet."""
+
+    type: Literal["storeReply"] = "storeReply"
+    id: int
+    values: list[str] = Field(default_factory=list, max_length=8192)
+    error: str = Field(default="", max_length=1024)
+
+
+# --- operator -> coordinator -----------------------------------------------------------------------------
+
+
+class OperatorHello(Message):
+    """The operator opens its one stream to a coordinator."""
+
+    type: Literal["operatorHello"] = "operatorHello"
+    wire_version: int
+    run_uid: str
+
+
+class Hint(Message):
+    """What the operator sees and wants. Sent on connect and on every change; each replaces the last."""
+
+    type: Literal["hint"] = "hint"
+    wanted_members: int = Field(description="Members that the run should have now, all cohorts together.")
+    gone: list[str] = Field(default_factory=list, max_length=4096, description="Member UIDs whose pods are gone.")
+    expected: list[str] = Field(
+        default_factory=list, max_length=4096, description="Member UIDs whose pods exist and should run."
+    )
+    suspend: bool = False
+    give_up: str = Field(default="", max_length=64, description="Reason to stop the run for good, or empty.")
+
+
+# --- coordinator -> operator -----------------------------------------------------------------------------
+
+
+class Outcome(StrEnum):
+    """How the training stands as a whole."""
+
+    WAITING = "waiting"
+    TRAINING = "training"
+    RECOVERING = "recovering"
+    STOPPING = "stopping"
+    SUSPENDED = "suspended"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class MemberState(Message):
+    """A member as the coordinator sees it."""
+
+    uid: str
+    member: str
+    cohort: str
+    ordinal: int
+    incarnation: int
+    state: Literal["joining", "ready", "active", "leaving", "dead", "refused", "finished"]
+    phase: Phase | None = None
+    reason: str = Field(default="", max_length=64)
+    message: str = Field(default="", max_length=2048)
+    batches: int = 0
+
+
+class CheckpointState(Message):
+    """The newest durable checkpoint."""
+
+    window: int
+    samples: int
+    path: str
+    size_bytes: int
+    verified: bool
+    saved_at: str = Field(description="RFC 3339 time.")
+    final: bool = False
+    stall_ms: float = 0.0
+
+
+class State(Message):
+    """A snapshot of the run, sent on change and at most once a second."""
+
+    type: Literal["state"] = "state"
+    generation: int
+    run_uid: str
+    attempt: int
+    outcome: Outcome
+    reason: str = Field(default="", max_length=64)
+    message: str = Field(default="", max_length=2048)
+    epoch: int
+    window: int
+    data_epoch: int = 0
+    anchor: int = 0
+    samples: int = 0
+    total_samples: int = 0
+    samples_per_second: float = 0.0
+    eta_seconds: float | None = None
+    loss: float | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+    members: list[MemberState] = Field(default_factory=list)
+    ranks: list[RankWindow] = Field(default_factory=list)
+    checkpoint: CheckpointState | None = None
+    checkpoint_problem: str = Field(default="", max_length=1024)
+    refusals: list[Refuse] = Field(default_factory=list, max_length=16)
+    stale_messages: int = 0
+    deaths: int = 0
+    recoveries: list[float] = Field(
+        default_factory=list, max_length=64, description="Seconds from each death to the next committed window."
+    )
+    goodput: float | None = Field(default=None, description="Committed samples/s over the sum of the ranks' own rates.")
+
+
+FromAgent = Annotated[AgentHello | RankExited | Leave, Field(discriminator="type")]
+FromRank = Annotated[
+    RankHello
+    | Heartbeat
+    | WindowCommitted
+    | ReduceFailed
+    | EpochFormed
+    | EpochFailed
+    | Leave
+    | CheckpointSaved
+    | CheckpointFailed
+    | Evaluated
+    | Finished
+    | StoreSet
+    | StoreGet,
+    Field(discriminator="type"),
+]
+ToMember = Annotated[
+    Accept | Refuse | Epoch | EpochCancelled | Settled | Stop | Save | Done | StoreReply, Field(discriminator="type")
+]
+FromOperator = Annotated[OperatorHello | Hint, Field(discriminator="type")]
+ToOperator = Annotated[Accept | Refuse | State, Field(discriminator="type")]
+
+FROM_AGENT: TypeAdapter[Any] = TypeAdapter(FromAgent)
+FROM_RANK: TypeAdapter[Any] = TypeAdapter(FromRank)
+TO_MEMBER: TypeAdapter[Any] = TypeAdapter(ToMember)
+FROM_OPERATOR: TypeAdapter[Any] = TypeAdapter(FromOperator)
+TO_OPERATOR: TypeAdapter[Any] = TypeAdapter(ToOperator)
+
+
+def encode(message: Message) -> str:
+    """One message as the JSON text of a WebSocket frame."""
+    return message.model_dump_json(by_alias=True, exclude_none=True)
+
+
+def rank_uid(member_uid: str, local_rank: int) -> str:
+    """UID of a rank: unique over incarnations, since the member UID is."""
+    return f"{member_uid}/{local_rank}"
