@@ -1,0 +1,269 @@
+"""FdlRun spec, second half: how members meet, how work is shared, and what happens on failure."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from fdl_api.model import INT_OR_STRING, MUTABLE, Model, Rule, rules
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Mode(StrEnum):
+    """When ranks average (sync: after each batch; cadence: after a window; async: without waiting) and over what."""
+
+    NCCL_SYNC = "nccl-sync"
+    NCCL_CADENCE = "nccl-cadence"
+    CPU_SYNC = "cpu-sync"
+    CPU_CADENCE = "cpu-cadence"
+    CPU_ASYNC = "cpu-async"
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether ranks average after every batch."""
+        return self in (Mode.NCCL_SYNC, Mode.CPU_SYNC)
+
+    @property
+    def is_nccl(self) -> bool:
+        """Whether bytes move by NCCL or RCCL, which needs one vendor."""
+        return self in (Mode.NCCL_SYNC, Mode.NCCL_CADENCE)
+
+
+class JoinSpec(Model):
+    """How the first members meet before training starts. Later members join at any time."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.targetMembers) || self.targetMembers >= self.minMembers",
+            "spec.join.targetMembers: must be at least minMembers; raise targetMembers or lower minMembers",
+            field_path=".targetMembers",
+        ),
+        Rule(
+            "self.capSeconds >= self.windowSeconds",
+            "spec.join.capSeconds: must be at least windowSeconds; raise capSeconds or lower windowSeconds",
+            field_path=".capSeconds",
+        ),
+        Rule(
+            "self.start != 'manual' || !has(self.targetMembers)",
+            "spec.join.targetMembers: has no effect with start manual; remove it or use start hybrid",
+            field_path=".targetMembers",
+        ),
+    )
+
+    min_members: int = Field(
+        default=1,
+        ge=1,
+        le=10000,
+        description="Members without which training neither starts nor goes on.",
+    )
+    target_members: int | None = Field(
+        default=None,
+        ge=1,
+        le=10000,
+        description="Members at which training starts at once; all wanted members when unset.",
+    )
+    window_seconds: int = Field(
+        default=30,
+        ge=0,
+        le=86400,
+        description="Seconds to wait for targetMembers; afterwards minMembers are enough.",
+    )
+    cap_seconds: int = Field(
+        default=600, ge=1, le=86400, description="Seconds after which the start fails if there are not minMembers."
+    )
+    start: Literal["auto", "manual", "hybrid"] = Field(
+        default="auto",
+        description="auto: the rules above start the training; manual: a person does; hybrid: whichever is first.",
+    )
+    walk_ins: bool = Field(
+        default=False, description="True admits machines outside the cluster that dial in with fdl join."
+    )
+
+
+class ElcheSpec(Model):
+    """How work is shared between ranks of unequal speed (ElChe). The defaults suit most runs."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.anchor <= self.maxAnchor",
+            "spec.elche.anchor: must be at most maxAnchor; lower anchor or raise maxAnchor",
+            field_path=".anchor",
+        ),
+        Rule(
+            "!has(self.minAnchor) || self.minAnchor <= self.anchor",
+            "spec.elche.minAnchor: must be at most anchor; lower minAnchor or raise anchor",
+            field_path=".minAnchor",
+        ),
+    )
+
+    anchor: int = Field(
+        default=10,
+        ge=1,
+        le=100000,
+        description="Batches that the slowest rank does per window at the start. Sync modes always use 1.",
+    )
+    min_anchor: int | None = Field(
+        default=None, ge=1, le=100000, description="Batches below which the anchor is never planned; anchor when unset."
+    )
+    max_anchor: int = Field(default=1000, ge=1, le=100000, description="Batches above which the anchor never grows.")
+    overhead_target: Annotated[float, Field(ge=0.01, le=0.5)] = Field(
+        default=0.05,
+        description="Share of the anchor rank's window that may be fixed cost; above it the anchor grows.",
+    )
+    dead_zone: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
+        default=0.05, description="Relative change of a quota below which it is left as it is."
+    )
+    max_batch_diff: int | None = Field(
+        default=None,
+        ge=0,
+        le=100000,
+        description="Batches by which a quota may move per window; 0 is strict lockstep, unset is no limit.",
+    )
+    relax_up: bool = Field(
+        default=False,
+        description="True lets the anchor grow by one batch with each window that the guard finds stable.",
+    )
+    partition_ratios: tuple[Fraction, ...] | None = Field(
+        default=None,
+        max_length=256,
+        description="Fixed shares of the ranks, summing to 1, in sync modes. Not available in this release.",
+    )
+    meta_controller: bool = Field(
+        default=True, description="True shrinks the anchor when the learning rate falls by more than 30 % at once."
+    )
+    guard: Literal["level", "growth", "none"] = Field(
+        default="level",
+        description="What watches divergence between ranks: level stops the growth of the anchor when divergence rises "
+        "three times and is above divergenceThreshold; growth watches its rate and can halve the anchor.",
+    )
+    divergence_threshold: Annotated[float, Field(gt=0.0, le=10.0)] = Field(
+        default=0.05,
+        description="Relative L2 distance between a rank and the average above which the level guard acts.",
+    )
+    gamma: Annotated[float, Field(ge=0.0, le=2.0)] = Field(
+        default=1.0, description="Exponent of a rank's work in its weight in the average; 1 weighs by samples done."
+    )
+    easgd_alpha: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        default=None, description="Share of the average in a rank's new parameters, in cpu-async; 0.5 when unset."
+    )
+    max_overshoot: int | None = Field(
+        default=None,
+        ge=0,
+        le=100000,
+        description="Batches that a rank may run ahead of an average in flight, in cpu-async; automatic when unset.",
+    )
+    bf16_wire: bool = Field(default=False, description="True sends parameters as bf16 in CPU modes.")
+
+
+class BudgetsSpec(Model):
+    """Deaths that a run survives, by cause, over all its attempts. Members that were scaled away do not count."""
+
+    app: int = Field(
+        default=3, ge=0, le=100000, description="Deaths by the user's program (exceptions, out of memory), all cohorts."
+    )
+    infrastructure: int = Field(
+        default=50, ge=0, le=100000, description="Deaths by nodes, networks, volumes, images or fdl itself."
+    )
+    preemption: int | None = Field(
+        default=None,
+        ge=0,
+        le=100000,
+        description="Ends by preemption, drain, eviction or deletion; no limit when unset.",
+    )
+
+
+class FailurePolicySpec(Model):
+    """When failures end the run, and how."""
+
+    max_failures: Annotated[int | str, Field(json_schema_extra=INT_OR_STRING)] | None = Field(
+        default=None,
+        json_schema_extra=rules(
+            Rule(
+                "type(self) == int ? self >= 1 && self <= 10000 : string(self).matches('^([1-9][0-9]?|100)%$')",
+                "spec.failurePolicy.maxFailures: must be a number of members from 1 to 10000 or a percentage from "
+                "'1%' to '100%'; leave it out for no limit",
+            )
+        ),
+        description="Members dead at one time, as a number or a percentage of the wanted members (rounded up), "
+        "at which onExceeded applies; no limit when unset.",
+    )
+    on_exceeded: Literal["ShutdownWithSave", "Fail"] = Field(
+        default="ShutdownWithSave",
+        description="What happens when maxFailures or a budget is exceeded; ShutdownWithSave saves a checkpoint first.",
+    )
+    budgets: BudgetsSpec = Field(
+        default_factory=BudgetsSpec, description="Deaths that the run survives, by cause, over all attempts."
+    )
+
+
+class RunPolicySpec(Model):
+    """Life cycle of the run."""
+
+    suspend: bool = Field(
+        default=False,
+        json_schema_extra=MUTABLE,
+        description="True saves, stops all members and frees their devices; false again resumes from the checkpoint. "
+        "May be changed at any time.",
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        default=None,
+        ge=0,
+        le=315360000,
+        json_schema_extra=MUTABLE,
+        description="Seconds after which a finished run is deleted; never when unset. May be changed at any time.",
+    )
+    active_deadline_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=315360000,
+        json_schema_extra=MUTABLE,
+        description="Seconds that the run may be active, suspended time not counted; no limit when unset. "
+        "May be changed at any time.",
+    )
+    startup_deadline_seconds: int = Field(
+        default=600,
+        ge=1,
+        le=86400,
+        json_schema_extra=MUTABLE,
+        description="Seconds after which a run that could not place minMembers gives its seats back and tries again. "
+        "May be changed at any time.",
+    )
+    clean_pod_policy: Literal["Running", "All", "None"] = Field(
+        default="Running",
+        description="Pods that are deleted when the run has finished: those still running, all, or none.",
+    )
+    allow_fresh_start: bool = Field(
+        default=False,
+        json_schema_extra=MUTABLE,
+        description="True lets a run that has made progress start anew when no checkpoint can be used. "
+        "May be changed at any time.",
+    )
+
+
+class NetworkSpec(Model):
+    """Who may talk to the run's pods."""
+
+    policy: Literal["basic", "strict", "none"] = Field(
+        default="basic",
+        description="basic: a NetworkPolicy admits members, coordinator and operator only; strict limits egress too; "
+        "none: no NetworkPolicy is made.",
+    )
+
+
+class SchedulingSpec(Model):
+    """How the cluster's scheduler and queues see the run."""
+
+    queue_name: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
+        default=None, description="Queue that admits the run. Not available in this release."
+    )
+    priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
+        default=None, description="PriorityClass of the run's pods; the cluster's default when unset."
+    )
+    pod_group: bool = Field(
+        default=False, description="True places minMembers all at once or not at all. Not available in this release."
+    )
+    topology: Annotated[str, Field(min_length=1, max_length=317)] | None = Field(
+        default=None,
+        description="Node label of which all members of a cohort get the same value. Not available in this release.",
+    )
