@@ -89,6 +89,7 @@ class Echo(Message):
     """What a rank tells a coordinator that does not know it (any more): enough to rebuild from."""
 
     generation: int = Field(description="Generation of the coordinator that the rank last obeyed.")
+    epoch: int = Field(description="Membership epoch that the rank is in now.")
     members: list[EpochMember] = Field(max_length=4096)
     committed: Position
     samples: int = Field(description="Samples committed since the start of the run.")
