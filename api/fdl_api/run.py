@@ -5,12 +5,15 @@ What a run is made of lies in :mod:`fdl_api.spec_workload` (trainer, cohorts, da
 from this module.
 """
 
-from typing import Literal
+from typing import Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fdl_api.model import MUTABLE, Model, list_map
+from fdl_api import legacy, not_yet
+from fdl_api.model import MUTABLE, Model, Rule, list_map
+from fdl_api.names import MAX_INCARNATION, MAX_NAME, MAX_ORDINAL, coordinator_pod
 from fdl_api.run_status import (
+    MAX_MEMBERS,
     CheckpointStatus,
     CohortStatus,
     Condition,
@@ -56,9 +59,60 @@ from fdl_api.spec_workload import (
     VolumeSource,
 )
 
+_CEILINGS: Final = "self.cohorts.map(c, has(c.maxReplicas) ? c.maxReplicas : c.replicas)"
+
 
 class FdlRunSpec(Model):
     """What to train, on what, and how. Fields may not change after creation unless they say so."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"{_CEILINGS}.sum() >= 1",
+            "spec.cohorts: no cohort may have a member; set replicas or maxReplicas of one cohort to 1 or more",
+            field_path=".cohorts",
+        ),
+        Rule(
+            f"{_CEILINGS}.sum() <= {MAX_MEMBERS}",
+            f"spec.cohorts: more than {MAX_MEMBERS} members in all; lower replicas or maxReplicas, and raise "
+            "devicesPerReplica to keep as many ranks",
+            field_path=".cohorts",
+        ),
+        Rule(
+            "self.cohorts.all(c, self.cohorts.exists_one(other, other.name == c.name))",
+            "spec.cohorts: two cohorts have the same name; give each its own name",
+            field_path=".cohorts",
+        ),
+        Rule(
+            f"self.join.minMembers <= {_CEILINGS}.sum()",
+            "spec.join.minMembers: more than all cohorts together may have; lower it, or raise replicas or "
+            "maxReplicas of a cohort",
+            message_expression="'spec.join.minMembers: ' + string(self.join.minMembers) + ' members, but all cohorts "
+            f"together may have only ' + string({_CEILINGS}.sum()) + '; lower it, or raise replicas or maxReplicas'",
+            field_path=".join.minMembers",
+        ),
+        Rule(
+            "!self.mode.startsWith('nccl-') || self.cohorts.all(c, c.vendor == self.cohorts[0].vendor)",
+            "spec.mode: NCCL and RCCL cannot work together, so an nccl mode needs cohorts of one vendor; "
+            "use 'cpu-cadence' or one vendor",
+            field_path=".mode",
+        ),
+        Rule(
+            "!self.mode.startsWith('nccl-') || self.cohorts.all(c, c.vendor != 'cpu')",
+            "spec.mode: an nccl mode needs devices, but a cohort has vendor cpu; use 'cpu-cadence' or another vendor",
+            field_path=".mode",
+        ),
+        Rule(
+            "!self.data.audit || has(self.checkpoint)",
+            "spec.data.audit: the audit is written to the checkpoint claim; set spec.checkpoint.claim or audit: false",
+            field_path=".data.audit",
+        ),
+        *(row.rule() for row in not_yet.RUN),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_legacy_keys(cls, data: Any) -> Any:
+        return legacy.refuse(data, "spec", legacy.SPEC)
 
     replicas: int | None = Field(
         default=None,
@@ -115,8 +169,34 @@ class ObjectMeta(BaseModel):
     annotations: dict[str, str] = Field(default_factory=dict)
 
 
+_LONGEST_TAIL: Final = len(f"-{MAX_ORDINAL}-{MAX_INCARNATION}")
+_TOO_LONG: Final = f"(<run>-<cohort>-{MAX_ORDINAL}-{MAX_INCARNATION}) has more than {MAX_NAME} characters"
+_LONGEST_COORDINATOR: Final = coordinator_pod("", MAX_INCARNATION)
+
+
 class FdlRun(Model):
     """One training run: what to train, on which kinds of devices, and what became of it."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.metadata.name.matches('^[a-z][-a-z0-9]*$')",
+            "metadata.name: becomes the name of a Service, so it must start with a letter and have only lower-case "
+            "letters, digits and dashes; rename the run",
+        ),
+        Rule(
+            f"size(self.metadata.name) <= {MAX_NAME - len(_LONGEST_COORDINATOR)}",
+            f"metadata.name: too long, since the coordinator's name (<run>{_LONGEST_COORDINATOR}) may have "
+            f"{MAX_NAME} characters; use at most {MAX_NAME - len(_LONGEST_COORDINATOR)}",
+        ),
+        Rule(
+            f"self.spec.cohorts.all(c, size(self.metadata.name) + 1 + size(c.name) + {_LONGEST_TAIL} <= {MAX_NAME})",
+            f"metadata.name: too long, since the longest name of a member {_TOO_LONG}; shorten the run's name or "
+            "its longest cohort's",
+            message_expression=f"'metadata.name: ' + self.metadata.name + ' is too long, since the longest name of a "
+            f"member {_TOO_LONG}; shorten the run\\'s name or its longest cohort\\'s to together at most "
+            f"{MAX_NAME - 1 - _LONGEST_TAIL} characters'",
+        ),
+    )
 
     api_version: Literal["fdl.dev/v1alpha1"] = "fdl.dev/v1alpha1"
     kind: Literal["FdlRun"] = "FdlRun"

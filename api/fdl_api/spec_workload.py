@@ -3,8 +3,9 @@
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from fdl_api import legacy
 from fdl_api.model import (
     DNS_LABEL,
     MUTABLE,
@@ -251,6 +252,11 @@ class Cohort(Model):
             forbidden=True,
         ),
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_legacy_keys(cls, data: Any) -> Any:
+        return legacy.refuse(data, "spec.cohorts[]", legacy.COHORT)
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_COHORT_NAME, pattern=r"^[a-z][a-z0-9]*$")] = Field(
         description="Name of the cohort, unique in the run: lower-case letters and digits, a letter first. "

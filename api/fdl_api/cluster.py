@@ -1,0 +1,227 @@
+"""FdlCluster: what is true for all runs of a cluster. The CRD ``crds/fdlclusters.yaml`` is generated from here."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from fdl_api import not_yet
+from fdl_api.model import DNS_LABEL, LabelKey, LabelValue, Model, ObjectName, Rule, StatusModel, list_map
+from fdl_api.run import Condition, ObjectMeta, Toleration, Vendor
+from fdl_api.run_status import Count, Name, Sentence, Time
+from fdl_api.spec_workload import Image
+
+MAX_NODES = 5000
+
+Arch = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9_]+$")]
+"""Device architecture as torch names it, e.g. ``sm_90`` or ``gfx942``."""
+
+
+class Variant(Model):
+    """A trainer image and what its torch covers."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.name != 'auto'",
+            "spec.variants[].name: 'auto' stands for fdl's own choice; give the variant another name",
+            field_path=".name",
+            forbidden=True,
+        ),
+        Rule(
+            "(has(self.archs) && size(self.archs) > 0) == (self.vendor != 'cpu')",
+            "spec.variants[].archs: list what the variant's torch has kernels for, e.g. sm_90 or gfx942 "
+            "(torch.cuda.get_arch_list()); leave it out for vendor cpu",
+            field_path=".archs",
+        ),
+        Rule(
+            "!has(self.archs) || self.archs.all(a, self.vendor == 'amd' ? a.startsWith('gfx') : a.startsWith('sm_'))",
+            "spec.variants[].archs: names start with sm_ for vendor nvidia and with gfx for vendor amd; "
+            "correct archs or vendor",
+            field_path=".archs",
+        ),
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=30, pattern=DNS_LABEL)] = Field(
+        description="Name of the variant, as in FdlRun spec.cohorts[].variant and in node labels."
+    )
+    vendor: Vendor = Field(description="Vendor of the devices that it computes on; cpu for none.")
+    image: Image = Field(description="Image with fdl_trainer and this torch.")
+    archs: tuple[Arch, ...] = Field(
+        default=(), max_length=64, description="Device architectures that its torch has kernels for; none for cpu."
+    )
+    nccl_version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)*$")] | None = Field(
+        default=None, description="NCCL or RCCL version in the image; what a deep check finds when unset."
+    )
+    torch_version: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None, description="torch version in the image; what a deep check finds when unset."
+    )
+
+
+class ProberSpec(Model):
+    """How node reports are used."""
+
+    report_max_age_seconds: int = Field(
+        default=900,
+        ge=30,
+        le=86400,
+        description="Seconds after which a node's report is too old for new members to be placed by it.",
+    )
+    deep_check: bool = Field(
+        default=True,
+        description="True lets the operator start short-lived pods that run one real kernel per device of a node.",
+    )
+
+
+class SocketInterface(Model):
+    """The network interface for collectives on a group of nodes."""
+
+    name: ObjectName = Field(description="Name of the node group.")
+    node_selector: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, max_length=32, description="Labels of the group's nodes; all nodes when empty."
+    )
+    socket_interface: Annotated[str, Field(min_length=1, max_length=64)] = Field(
+        description="Name of the interface, as in NCCL_SOCKET_IFNAME."
+    )
+
+
+class FabricSpec(Model):
+    """The network between nodes for NCCL modes."""
+
+    groups: tuple[SocketInterface, ...] = Field(
+        default=(), max_length=64, json_schema_extra=list_map("name"), description="Interface of each node group."
+    )
+
+
+class RunDefaults(Model):
+    """Defaults for runs that say nothing themselves."""
+
+    tolerations: tuple[Toleration, ...] = Field(default=(), max_length=32, description="Taints that members tolerate.")
+    image_pull_secrets: tuple[ObjectName, ...] = Field(
+        default=(), max_length=16, description="Secrets for pulling images, in each run's namespace."
+    )
+    priority_class_name: ObjectName | None = Field(default=None, description="PriorityClass of the runs' pods.")
+
+
+class QuarantinedNode(Model):
+    """A node that gets no new member."""
+
+    name: ObjectName = Field(description="Name of the node.")
+    reason: Annotated[str, Field(max_length=256)] = Field(default="", description="Why, for people.")
+
+
+class DashboardSpec(Model):
+    """The dashboard of all runs."""
+
+    enabled: bool = Field(default=True, description="Whether it is served.")
+
+
+class FdlClusterSpec(Model):
+    """What is true for all runs of the cluster."""
+
+    cel: ClassVar[tuple[Rule, ...]] = tuple(row.rule() for row in not_yet.CLUSTER)
+
+    variants: tuple[Variant, ...] = Field(
+        default=(),
+        max_length=32,
+        json_schema_extra=list_map("name"),
+        description="Trainer images to choose from, best first where several cover a node.",
+    )
+    prober: ProberSpec = Field(default_factory=ProberSpec, description="How node reports are used.")
+    fabric: FabricSpec | None = Field(
+        default=None, description="The network between nodes for NCCL modes. Not available in this release."
+    )
+    defaults: RunDefaults | None = Field(
+        default=None, description="Defaults for runs that say nothing themselves. Not available in this release."
+    )
+    quarantine: tuple[QuarantinedNode, ...] | None = Field(
+        default=None,
+        max_length=1000,
+        json_schema_extra=list_map("name"),
+        description="Nodes that get no new member. Not available in this release.",
+    )
+    dashboard: DashboardSpec | None = Field(
+        default=None, description="The dashboard of all runs. Not available in this release."
+    )
+
+
+class NodeProblem(StatusModel):
+    """Something on a node that a person should know."""
+
+    check: Annotated[str, Field(max_length=64)] = Field(description="Stable name of the check that found it.")
+    severity: Literal["info", "warning", "error"] = Field(description="error keeps members off the node.")
+    message: Sentence = Field(description="What was seen.")
+    remedy: Sentence = Field(default="", description="What to do about it.")
+
+
+class NodeStatus(StatusModel):
+    """A node as its newest report describes it."""
+
+    name: Name = Field(description="Name of the node.")
+    vendor: Literal["nvidia", "amd", "mixed", "none"] = Field(default="none", description="Vendor of its devices.")
+    devices: Count = Field(default=0, description="Devices found.")
+    archs: tuple[Arch, ...] = Field(default=(), max_length=16, description="Their architectures.")
+    nccl: dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=32)]] = Field(
+        default_factory=dict, max_length=32, description="NCCL or RCCL major.minor by variant that loads one there."
+    )
+    variants: tuple[Annotated[str, Field(max_length=63)], ...] = Field(
+        default=(), max_length=32, description="Variants that cover all its devices."
+    )
+    simulated: bool = Field(default=False, description="Whether its devices are simulated.")
+    ready: bool = Field(default=False, description="Whether new members may be placed there.")
+    report_time: Time | None = Field(default=None, description="When the report was made.")
+    problems: tuple[NodeProblem, ...] = Field(default=(), max_length=32, description="Warnings and errors found there.")
+
+
+class NodeCounts(StatusModel):
+    """Nodes by kind."""
+
+    total: Count = Field(default=0, description="Nodes with a report.")
+    ready: Count = Field(default=0, description="Nodes where new members may be placed.")
+    nvidia: Count = Field(default=0, description="Nodes with NVIDIA devices.")
+    amd: Count = Field(default=0, description="Nodes with AMD devices.")
+    cpu: Count = Field(default=0, description="Nodes without devices.")
+    problems: Count = Field(default=0, description="Nodes with at least one error.")
+
+
+class ClusterSummary(StatusModel):
+    """Prepared strings for the columns of kubectl get."""
+
+    nodes: Annotated[str, Field(max_length=32)] = Field(default="", description="Ready and all nodes, e.g. 3/4.")
+    devices: Annotated[str, Field(max_length=128)] = Field(
+        default="", description="Devices by vendor, e.g. 8 nvidia, 4 amd."
+    )
+
+
+class FdlClusterStatus(StatusModel):
+    """Observed state of the cluster."""
+
+    observed_generation: Count = Field(default=0, description="metadata.generation that this status was decided from.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        max_length=32,
+        json_schema_extra=list_map("type"),
+        description="NodesReady, NCCLConsistent, VariantCoverage, SharedVolumeConsistent, FabricKnown.",
+    )
+    summary: ClusterSummary = Field(default_factory=ClusterSummary, description="Prepared strings for columns.")
+    counts: NodeCounts = Field(default_factory=NodeCounts, description="Nodes by kind.")
+    nodes: tuple[NodeStatus, ...] = Field(
+        default=(), max_length=MAX_NODES, json_schema_extra=list_map("name"), description="Nodes with a report."
+    )
+
+
+class FdlCluster(Model):
+    """What is true for all runs of a cluster: trainer variants, how nodes are judged, and the nodes found."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.metadata.name == 'default'",
+            "metadata.name: a cluster has one FdlCluster, named 'default'; edit that one",
+        ),
+    )
+
+    api_version: Literal["fdl.dev/v1alpha1"] = "fdl.dev/v1alpha1"
+    kind: Literal["FdlCluster"] = "FdlCluster"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: FdlClusterSpec = Field(default_factory=FdlClusterSpec, description="What is true for all runs.")
+    status: FdlClusterStatus = Field(
+        default_factory=FdlClusterStatus, description="Observed state, written by the operator."
+    )
