@@ -1,0 +1,3 @@
+module fdl.dev/tools/node
+
+go 1.26.0
