@@ -57,6 +57,9 @@ class RunConfig(Resolved):
     audit: bool = Field(default=False, description="Loaders log every index below checkpoint_dir/audit.")
     failure_policy: FailurePolicySpec
     script: ScriptConfig
+    allow_fresh_start: bool = Field(
+        default=False, description="Train from the start when all members died and no checkpoint can be loaded."
+    )
     must_resume: bool = Field(
         default=False, description="The run has progress: a member without a valid checkpoint must not start afresh."
     )

@@ -1,0 +1,116 @@
+"""Records of the members and ranks that the coordinator knows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fdl_api.wire import AgentHello, EpochMember, Phase, RankHello
+
+
+class SeatState(StrEnum):
+    """Where a member stands. The values are those of :class:`fdl_api.wire.MemberState`."""
+
+    JOINING = "joining"
+    READY = "ready"
+    ACTIVE = "active"
+    LEAVING = "leaving"
+    DEAD = "dead"
+    REFUSED = "refused"
+    FINISHED = "finished"
+
+
+GONE = frozenset({SeatState.DEAD, SeatState.REFUSED, SeatState.FINISHED})
+"""States out of which no member comes back; its UID is fenced."""
+
+
+@dataclass
+class RankSeat:
+    """One rank of a member, from its Hello on."""
+
+    uid: str
+    hello: RankHello
+    last_heard: float
+    connected: bool = True
+    phase: Phase = Phase.LOAD
+    progress: int = 0
+    progressed_at: float = 0.0
+    batches: int = 0
+    epoch: int = 0
+    window: int = 0
+    """Newest window that the rank reported as committed."""
+    formed: int = 0
+    """Newest epoch whose group the rank has formed."""
+    final: bool = False
+    finished: bool = False
+
+    def as_member(self) -> EpochMember:
+        """The rank's entry in an epoch's member list."""
+        hello = self.hello
+        return EpochMember(uid=self.uid, member=hello.member, address=hello.address, cohort=hello.cohort)
+
+
+@dataclass
+class Seat:
+    """One incarnation of a member, identified by its UID."""
+
+    hello: AgentHello
+    state: SeatState = SeatState.JOINING
+    agent_connected: bool = True
+    ranks: dict[int, RankSeat] = field(default_factory=dict)
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def uid(self) -> str:
+        """The member UID."""
+        return self.hello.member_uid
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """(cohort, ordinal): the same for all incarnations of a member."""
+        return (self.hello.cohort, self.hello.ordinal)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank of the member has said Hello and is connected."""
+        wanted = max(1, len(self.hello.devices))
+        return len(self.ranks) == wanted and all(rank.connected for rank in self.ranks.values())
+
+
+class SeatBook:
+    """All members by UID, in order of admission."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, Seat] = {}
+
+    def add(self, hello: AgentHello) -> Seat:
+        """Give a new member its seat."""
+        seat = Seat(hello=hello)
+        self.by_uid[hello.member_uid] = seat
+        return seat
+
+    def get(self, member_uid: str) -> Seat | None:
+        """The seat of a member, living or gone."""
+        return self.by_uid.get(member_uid)
+
+    def holder(self, place: tuple[str, int]) -> Seat | None:
+        """The living incarnation on a (cohort, ordinal), if any."""
+        return next((seat for seat in self.living() if seat.place == place), None)
+
+    def newest_incarnation(self, place: tuple[str, int]) -> int:
+        """Highest incarnation ever admitted on a (cohort, ordinal); 0 when none was."""
+        return max((seat.hello.incarnation for seat in self.by_uid.values() if seat.place == place), default=0)
+
+    def living(self) -> Iterator[Seat]:
+        """Seats that may still take part."""
+        return (seat for seat in self.by_uid.values() if seat.state not in GONE)
+
+    def in_state(self, *states: SeatState) -> list[Seat]:
+        """Seats in one of the states, ordered by cohort and ordinal."""
+        return sorted((seat for seat in self.by_uid.values() if seat.state in states), key=lambda seat: seat.place)
+
+    def rank(self, rank_uid: str) -> RankSeat | None:
+        """The rank of a UID ``<member UID>/<local rank>``."""
+        member_uid, _, local = rank_uid.rpartition("/")
+        seat = self.by_uid.get(member_uid)
+        return seat.ranks.get(int(local)) if seat is not None and local.isdigit() else None
