@@ -23,7 +23,7 @@ MAX_REPLICAS: Final = 1000
 MAX_COHORT_NAME: Final = 20
 
 AbsolutePath = Annotated[str, Field(min_length=2, max_length=512, pattern=r"^/(.*[^/])$")]
-RelativePath = Annotated[str, Field(min_length=1, max_length=512)]
+RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^/].*$")]
 FileKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
 
