@@ -98,7 +98,9 @@ class RunDefaults(Model):
     image_pull_secrets: tuple[ObjectName, ...] = Field(
         default=(), max_length=16, description="Secrets for pulling images, in each run's namespace."
     )
-    priority_class_name: ObjectName | None = Field(default=None, description="PriorityClass of the runs' pods.")
+    priority_class_name: ObjectName | None = Field(
+        default=None, description="PriorityClass of the runs' pods; the cluster's default when unset."
+    )
 
 
 class QuarantinedNode(Model):

@@ -41,7 +41,7 @@ class LegacyKey:
         }
 
 
-_NO_SSH: Final = "members are pods, so remove it and choose nodes with spec.cohorts[].nodeSelector"
+_NO_SSH: Final = "remove it: members are pods, and spec.cohorts[].nodeSelector chooses their nodes"
 _OF_HOSTS: Final = (
     LegacyKey("ranks", _NUMBERS, "remove it and set spec.cohorts[].replicas and devicesPerReplica"),
     LegacyKey("libtorch_path", _TEXT, "remove it and set spec.cohorts[].variant"),

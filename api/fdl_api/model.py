@@ -93,5 +93,8 @@ LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 LabelValue = Annotated[str, Field(max_length=63)]
 
 INT_OR_STRING: Final[dict[str, Any]] = {"x-kubernetes-int-or-string": True}
-Quantity = Annotated[int | str, Field(json_schema_extra={**INT_OR_STRING, "pattern": QUANTITY})]
+Quantity = Annotated[
+    Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1, max_length=32, pattern=QUANTITY)],
+    Field(json_schema_extra=INT_OR_STRING),
+]
 """A Kubernetes quantity, e.g. ``2``, ``500m``, ``4Gi``."""

@@ -44,7 +44,9 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
             if isinstance(value, dict):
                 result[key] = _convert(value, definitions)
         elif key == "anyOf":
+            # Only the int-or-string form is structural; bounds of either type stand beside it.
             result[key] = [{"type": option["type"]} for option in value]
+            result.update({bound: limit for option in value for bound, limit in option.items() if bound != "type"})
         elif key == "exclusiveMinimum":
             result.update(minimum=value, exclusiveMinimum=True)
         elif key == "default" and value in ([], {}):

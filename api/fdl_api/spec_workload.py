@@ -113,7 +113,7 @@ class EnvVar(Model):
         description="Name of the variable."
     )
     value: Annotated[str, Field(max_length=4096)] | None = Field(
-        default=None, description="Its value; empty when neither value nor valueFrom is set."
+        default=None, description="Its value; empty when both value and valueFrom are unset."
     )
     value_from: EnvVarSource | None = Field(default=None, description="Takes the value from a Secret or ConfigMap.")
 
@@ -183,7 +183,7 @@ class TrainerSpec(Model):
 
     image: Image | None = Field(
         default=None,
-        description="Trainer image for all cohorts instead of that of the chosen variant. "
+        description="Trainer image for all cohorts; that of the chosen variant when unset. "
         "It must contain fdl_trainer and a torch that fits the nodes.",
     )
     source: Source = Field(description="Where the user's script comes from: exactly one of the fields.")
@@ -208,7 +208,7 @@ class Toleration(Model):
         default=None, description="Key of the taint; all keys when unset (operator must then be Exists)."
     )
     operator: Literal["Exists", "Equal"] = Field(default="Equal", description="Exists ignores the taint's value.")
-    value: LabelValue | None = Field(default=None, description="Value of the taint, for Equal.")
+    value: LabelValue | None = Field(default=None, description="Value of the taint, for Equal; empty when unset.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         default=None, description="Effect of the taint; all effects when unset."
     )
@@ -297,7 +297,7 @@ class Cohort(Model):
         description="Trainer variant, a name of FdlCluster spec.variants; auto takes one that covers the devices.",
     )
     image: Image | None = Field(
-        default=None, description="Trainer image of this cohort instead of spec.trainer.image and the variant's."
+        default=None, description="Trainer image of this cohort; spec.trainer.image or the variant's when unset."
     )
     node_selector: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, max_length=32, description="Node labels that members need besides those fdl asks for."
@@ -335,7 +335,8 @@ class DataSpec(Model):
     )
     sentinel: RelativePath | None = Field(
         default=None,
-        description="File below mountPath that must be there; a member that does not see it ends before training.",
+        description="File below mountPath that must be there: a member that does not see it ends before training. "
+        "Not checked when unset.",
     )
     audit: bool = Field(
         default=False,
