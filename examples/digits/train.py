@@ -7,11 +7,12 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-import fdl_trainer
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+
+import fdl_trainer
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=12)

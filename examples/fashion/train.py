@@ -7,11 +7,12 @@ import gzip
 from functools import partial
 from pathlib import Path
 
-import fdl_trainer
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+
+import fdl_trainer
 
 DATA = Path("/usr/share/datasets/fashion-mnist")  # where Debian's dataset-fashion-mnist package puts it
 
