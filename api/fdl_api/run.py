@@ -86,8 +86,6 @@ class FdlRunSpec(Model):
             f"self.join.minMembers <= {_CEILINGS}.sum()",
             "spec.join.minMembers: more than all cohorts together may have; lower it, or raise replicas or "
             "maxReplicas of a cohort",
-            message_expression="'spec.join.minMembers: ' + string(self.join.minMembers) + ' members, but all cohorts "
-            f"together may have only ' + string({_CEILINGS}.sum()) + '; lower it, or raise replicas or maxReplicas'",
             field_path=".join.minMembers",
         ),
         Rule(

@@ -37,7 +37,8 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
         if key in _DROPPED or (key == "default" and value is None):
             continue
         if key == "properties":
-            result[key] = {name: _property(child, definitions) for name, child in value.items()}
+            required = node.get("required", ())
+            result[key] = {name: _property(child, definitions, name in required) for name, child in value.items()}
         elif key == "items":
             result[key] = _convert(value, definitions)
         elif key == "additionalProperties":
@@ -56,11 +57,12 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
     return result
 
 
-def _property(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    """A property; a group of fields gets an empty default, so that the defaults of its fields apply."""
+def _property(node: Schema, definitions: dict[str, Schema], required: bool) -> Schema:
+    """A property. A group of fields that may be absent gets the defaults of its fields as its own default."""
     converted = _convert(node, definitions)
-    if "$ref" in node and converted.get("type") == "object" and not converted.get("required"):
-        converted.setdefault("default", {})
+    if "$ref" in node and "properties" in converted and not required:
+        children = converted["properties"].items()
+        converted["default"] = {name: deepcopy(child["default"]) for name, child in children if "default" in child}
     return converted
 
 

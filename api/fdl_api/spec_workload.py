@@ -227,22 +227,16 @@ class Cohort(Model):
         Rule(
             "self.minReplicas <= self.replicas",
             "spec.cohorts[]: minReplicas is above replicas; lower minReplicas or raise replicas",
-            message_expression="'spec.cohorts[]: minReplicas ' + string(self.minReplicas) + ' of ' + self.name + "
-            "' is above its replicas ' + string(self.replicas) + '; lower minReplicas or raise replicas'",
             field_path=".minReplicas",
         ),
         Rule(
             "!has(self.maxReplicas) || self.replicas <= self.maxReplicas",
             "spec.cohorts[]: replicas is above maxReplicas; lower replicas or raise maxReplicas",
-            message_expression="'spec.cohorts[]: replicas ' + string(self.replicas) + ' of ' + self.name + "
-            "' is above its maxReplicas ' + string(self.maxReplicas) + '; lower replicas or raise maxReplicas'",
             field_path=".replicas",
         ),
         Rule(
             "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
             "spec.cohorts[]: minReplicas is above maxReplicas; lower minReplicas or raise maxReplicas",
-            message_expression="'spec.cohorts[]: minReplicas ' + string(self.minReplicas) + ' of ' + self.name + "
-            "' is above its maxReplicas ' + string(self.maxReplicas) + '; lower minReplicas or raise maxReplicas'",
             field_path=".minReplicas",
         ),
         Rule(
