@@ -18,7 +18,7 @@ from fdl_api.wire import (
 )
 
 if TYPE_CHECKING:
-    from fdl_coordinator.engine import Engine
+    from fdl_coordinator.runstate import RunState
 
 RATE_WINDOWS = 12
 """Commits over which samples a second are counted."""
@@ -126,7 +126,7 @@ class Progress:
         self.points.clear()
 
 
-def _members(engine: "Engine") -> list[MemberState]:
+def _members(engine: "RunState") -> list[MemberState]:
     members = []
     for seat in engine.seats.by_uid.values():
         first = seat.ranks[min(seat.ranks)] if seat.ranks else None
@@ -147,7 +147,7 @@ def _members(engine: "Engine") -> list[MemberState]:
     return members
 
 
-def snapshot(engine: "Engine") -> State:
+def snapshot(engine: "RunState") -> State:
     """The state of the run now."""
     progress = engine.progress
     speed = rate(progress.points)

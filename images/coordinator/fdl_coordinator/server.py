@@ -23,8 +23,9 @@ from fdl_api import wire
 from fdl_api.reasons import Refusal
 from fdl_api.version import WIRE_VERSION
 from fdl_coordinator import gate
-from fdl_coordinator.engine import Engine, Send
+from fdl_coordinator.engine import Engine
 from fdl_coordinator.report import snapshot
+from fdl_coordinator.runstate import Send
 
 log = logging.getLogger("fdl.coordinator")
 

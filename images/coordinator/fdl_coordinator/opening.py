@@ -1,0 +1,114 @@
+"""How a run starts, and how its membership changes by plan."""
+
+from fdl_api.reasons import Ended
+from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, Outcome, Stop
+from fdl_coordinator import formation, gate
+from fdl_coordinator.runstate import ENDED, Send, in_order
+from fdl_coordinator.seats import Seat, SeatState
+from fdl_coordinator.succession import Succession
+
+
+class Opening(Succession):
+    """The start of the cohort and the planned epochs after it."""
+
+    def _advance(self, now: float) -> list[Send]:
+        """Start, or plan the next epoch, when it is time."""
+        if self.outcome in ENDED or self.rebuild_until is not None:
+            return []
+        if self.epochs.current is None:
+            return [] if self.stop is not None else self._maybe_start(now)
+        return self._maybe_plan(now)
+
+    def _maybe_start(self, now: float) -> list[Send]:
+        if self.first_dial is None or (self.generation > 1 and now - self.first_dial < RECONNECT_GRACE_SECONDS):
+            return []
+        ready = self.seats.in_state(SeatState.READY)
+        verdict = formation.decide(len(ready), self._target(), now - self.first_dial, self.config.join)
+        if verdict is formation.Verdict.WAIT:
+            return []
+        out: list[Send] = []
+        if ready and self.expected is None:
+            out = self._fix_signature(ready)
+            if out:
+                return out + self._maybe_start(now)
+        if verdict is formation.Verdict.FAIL:
+            return out + self._fail(
+                Ended.BELOW_MINIMUM,
+                f"{len(ready)} of at least {self.config.join.min_members} members were ready within "
+                f"join.capSeconds ({self.config.join.cap_seconds} s).",
+            )
+        without = self._without_checkpoint(ready)
+        if without is not None:
+            return out + without
+        members = [rank.as_member() for seat in ready for rank in in_order(seat)]
+        for seat in ready:
+            seat.state = SeatState.ACTIVE
+        self.outcome = Outcome.TRAINING
+        self.progress.restarted(max(rank.hello.committed.window for seat in ready for rank in seat.ranks.values()))
+        self.settled = self.progress.window
+        return out + self._announce(self.epochs.begin(members, EpochCause.START))
+
+    def _target(self) -> int:
+        wanted = self.hint.wanted_members if self.hint is not None else sum(c.max_replicas for c in self.config.cohorts)
+        target = self.config.join.target_members or wanted
+        refused = len({seat.place for seat in self.seats.in_state(SeatState.REFUSED)})
+        return max(1, min(target, wanted) - refused)
+
+    def _fix_signature(self, ready: list[Seat]) -> list[Send]:
+        """Take the majority's model and data as the run's; refuse the others."""
+        self.expected = gate.majority([rank.hello for seat in ready for rank in in_order(seat)])
+        self.progress.total_samples = self.expected.total_samples
+        out: list[Send] = []
+        for seat in ready:
+            refusals = [gate.check_signature(rank.hello, self.expected) for rank in seat.ranks.values()]
+            wrong = next((refusal for refusal in refusals if refusal is not None), None)
+            if wrong is not None:
+                self.progress.refused(wrong)
+                out += self._refuse_seat(seat, wrong)
+        return out
+
+    def _without_checkpoint(self, ready: list[Seat]) -> list[Send] | None:
+        progressed = self.config.must_resume or (self.progress.window > 0 and not self.config.allow_fresh_start)
+        hellos = [rank.hello for seat in ready for rank in seat.ranks.values()]
+        if not progressed or any(hello.committed.window > 0 for hello in hellos):
+            return None
+        error = next((hello.checkpoint_error for hello in hellos if hello.checkpoint_error), "none was found")
+        return self._fail(
+            Ended.NO_CHECKPOINT,
+            f"The run has progress but no member can load a checkpoint ({error}). Restore the checkpoint volume, "
+            "or set runPolicy.allowFreshStart to train from the start.",
+        )
+
+    def _maybe_plan(self, now: float) -> list[Send]:
+        """Plan an epoch with the joiners and without the leavers."""
+        current = self.epochs.current
+        assert current is not None
+        settled = all(self._formed(uid) >= current.epoch for uid in self.epochs.uids())
+        if self.epochs.planned is not None or self.stop is not None or not settled or self._any_final():
+            return []
+        leavers = [seat for seat in self.seats.in_state(SeatState.LEAVING) if self._in_epoch(seat)]
+        joiners = self.seats.in_state(SeatState.READY)
+        if not leavers and not joiners:
+            return []
+        going = {rank.uid for seat in leavers for rank in seat.ranks.values()}
+        members = [member for member in current.members if member.uid not in going]
+        members += [rank.as_member() for seat in joiners for rank in in_order(seat)]
+        if not members:
+            return self._stop(Stop(save=True, reason=Ended.LEFT, message="all members were asked to leave"), now)
+        cause = EpochCause.JOIN if joiners else EpochCause.LEAVE
+        planned = self.epochs.plan(members, cause, sorted(going), now)
+        self.store.open(planned.epoch.epoch)
+        return [(uid, planned.epoch) for uid in [*(member.uid for member in members), *planned.leavers]]
+
+    def _maybe_switched(self, now: float) -> list[Send]:
+        planned = self.epochs.planned
+        if planned is None or not planned.confirmed:
+            return []
+        ranks = [self.seats.rank(member.uid) for member in planned.epoch.members]
+        if not all(rank is not None and rank.epoch >= planned.epoch.epoch for rank in ranks):
+            return []
+        self.epochs.switch()
+        for seat in self.seats.in_state(SeatState.READY):
+            if self._in_epoch(seat):
+                seat.state = SeatState.ACTIVE
+        return self._closed(planned.epoch.epoch) + self._release_leavers(now)

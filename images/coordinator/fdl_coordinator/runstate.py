@@ -1,0 +1,119 @@
+"""What the coordinator knows of a run, and the small steps that every decision is made of."""
+
+from collections.abc import Iterable
+
+from fdl_api.exitcodes import PodExit
+from fdl_api.reasons import Ended
+from fdl_api.runconfig import RunConfig
+from fdl_api.wire import (
+    HEARTBEAT_LIMIT_SECONDS,
+    Done,
+    Epoch,
+    EpochCancelled,
+    Hint,
+    Message,
+    Outcome,
+    RankHello,
+    Refuse,
+    Stop,
+)
+from fdl_coordinator.epochs import EpochBook, Planned
+from fdl_coordinator.rendezvous import Rendezvous
+from fdl_coordinator.report import Progress
+from fdl_coordinator.seats import GONE, RankSeat, Seat, SeatBook, SeatState
+
+ENDED = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUSPENDED)
+"""Outcomes after which nothing of this attempt comes back."""
+
+Send = tuple[str, Message]
+"""(rank UID or member UID of an agent, message)."""
+
+
+def in_order(seat: Seat) -> list[RankSeat]:
+    return [seat.ranks[local] for local in sorted(seat.ranks)]
+
+
+class RunState:
+    """Members, epochs, store and figures of one run."""
+
+    def __init__(self, config: RunConfig, generation: int) -> None:
+        self.config = config
+        self.generation = generation
+        self.seats = SeatBook()
+        self.epochs = EpochBook(generation)
+        self.store = Rendezvous()
+        self.progress = Progress(config, generation)
+        self.outcome = Outcome.WAITING
+        self.reason = ""
+        self.message = ""
+        self.expected: RankHello | None = None
+        self.hint: Hint | None = None
+        self.first_dial: float | None = None
+        self.rebuild_until: float | None = None
+        self.reduce_failed_at: float | None = None
+        self.stop: Stop | None = None
+        self.settled = 0
+
+    def _announce(self, epoch: Epoch) -> list[Send]:
+        closed = self._closed(epoch.epoch)
+        self.store.open(epoch.epoch)
+        return closed + [(member.uid, epoch) for member in epoch.members]
+
+    def _closed(self, below: int) -> list[Send]:
+        return list(self.store.close_below(below))
+
+    def _cancel(self, planned: Planned) -> list[Send]:
+        number = planned.epoch.epoch
+        self.epochs.planned = None
+        told = [*(member.uid for member in planned.epoch.members), *planned.leavers]
+        living = [uid for uid in told if (seat := self.seats.get(uid.rpartition("/")[0])) and seat.state not in GONE]
+        return [*self.store.close(number), *((uid, EpochCancelled(epoch=number)) for uid in living)]
+
+    def _refuse_seat(self, seat: Seat, refusal: Refuse) -> list[Send]:
+        seat.state, seat.reason, seat.message = SeatState.REFUSED, refusal.reason, refusal.message
+        return [(uid, refusal) for uid in [*(rank.uid for rank in seat.ranks.values()), seat.uid]]
+
+    def _dismiss(self, seat: Seat, state: SeatState) -> list[Send]:
+        """Tell a member that it may go, without fault."""
+        seat.state = state
+        reason = seat.reason or Ended.LEFT
+        done = Done(exit_code=PodExit.LEFT, reason=reason, message="its work is counted; it was asked to leave")
+        return [(uid, done) for uid in [*(rank.uid for rank in seat.ranks.values()), seat.uid]]
+
+    def _dismiss_all(self, code: PodExit, reason: str, message: str, state: SeatState) -> list[Send]:
+        done = Done(exit_code=code, reason=reason, message=message)
+        out: list[Send] = []
+        for seat in list(self.seats.living()):
+            seat.state = state
+            out += [(uid, done) for uid in [*(rank.uid for rank in seat.ranks.values()), seat.uid]]
+        return out
+
+    def _silent(self, seat: Seat, now: float) -> bool:
+        return any(not rank.finished and not self._heard(rank, now) for rank in seat.ranks.values())
+
+    @staticmethod
+    def _heard(rank: RankSeat, now: float) -> bool:
+        return rank.connected and now - rank.last_heard <= HEARTBEAT_LIMIT_SECONDS
+
+    def _formed(self, uid: str) -> int:
+        rank = self.seats.rank(uid)
+        return rank.formed if rank is not None else 0
+
+    def _any_final(self) -> bool:
+        ranks = (self.seats.rank(uid) for uid in self.epochs.uids())
+        return any(rank is not None and rank.final for rank in ranks)
+
+    def _in_epoch(self, seat: Seat) -> bool:
+        return self._among(seat, self.epochs.members())
+
+    def _in_confirmed_plan(self, seat: Seat) -> bool:
+        planned = self.epochs.planned
+        return planned is not None and planned.confirmed and self._among(seat, planned.epoch.members)
+
+    def _in_plan(self, seat: Seat) -> bool:
+        return self.epochs.planned is not None and self._among(seat, self.epochs.planned.epoch.members)
+
+    @staticmethod
+    def _among(seat: Seat, members: Iterable[object]) -> bool:
+        uids = {getattr(member, "uid", None) for member in members}
+        return any(f"{seat.uid}/{local}" in uids for local in range(max(1, len(seat.hello.devices))))

@@ -1,0 +1,118 @@
+"""How a run goes on without members that died, and without an earlier coordinator."""
+
+from collections.abc import Iterable
+
+from fdl_api.reasons import Ended, Refusal
+from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, Outcome, RankHello
+from fdl_coordinator import gate
+from fdl_coordinator.ending import Ending
+from fdl_coordinator.runstate import Send
+from fdl_coordinator.seats import Seat, SeatState
+
+
+class Succession(Ending):
+    """Deaths, re-formed groups, and the state that ranks echo to a restarted coordinator."""
+
+    def _lost(self, seats: Iterable[Seat], reason: str, message: str, now: float) -> list[Send]:
+        """Members fell silent. Who takes part is dead; who only waits may dial again, so nothing is held against it."""
+        training = [seat for seat in seats if self._in_epoch(seat) or self._in_confirmed_plan(seat)]
+        out: list[Send] = []
+        for seat in seats:
+            if seat in training:
+                continue
+            if self.epochs.planned is not None and self._in_plan(seat):
+                out += self._cancel(self.epochs.planned)
+            seat.ranks = {local: rank for local, rank in seat.ranks.items() if self._heard(rank, now)}
+            seat.state = SeatState.JOINING
+            if not seat.agent_connected and not seat.ranks:
+                del self.seats.by_uid[seat.uid]
+        return out + (self._dead(training, reason, message, now) if training else [])
+
+    def _dead(self, seats: Iterable[Seat], reason: str, message: str, now: float) -> list[Send]:
+        """Give members up and go on without them."""
+        gone: list[str] = []
+        out: list[Send] = []
+        for seat in seats:
+            was_training = self._in_epoch(seat) or self._in_plan(seat)
+            seat.state, seat.reason, seat.message = SeatState.DEAD, reason, message
+            fenced = gate.refuse(Refusal.FENCED, f"member {seat.hello.member} was given up: {message}.")
+            out += [(uid, fenced) for uid in [seat.uid, *(rank.uid for rank in seat.ranks.values())]]
+            if was_training:
+                gone += [rank.uid for rank in seat.ranks.values()]
+        if not gone:
+            return out
+        self.progress.died(len(gone), now)
+        planned = self.epochs.planned
+        if not any(uid in gone for uid in self.epochs.uids()) and planned is not None and not planned.confirmed:
+            return out + self._cancel(planned)
+        return out + self._after_death(gone, now)
+
+    def _after_death(self, gone: list[str], now: float) -> list[Send]:
+        survivors = [member for member in self.epochs.successors() if member.uid not in gone]
+        stranded = [seat for seat in self.seats.in_state(SeatState.LEAVING) if not self._among(seat, survivors)]
+        out = [send for seat in stranded for send in self._dismiss(seat, SeatState.FINISHED)]
+        planned = self.epochs.planned
+        if planned is not None and not planned.confirmed:
+            out += self._cancel(planned)
+        self.reduce_failed_at = None
+        if not survivors:
+            self._start_over(now)
+            if self.stop is not None:
+                return out + self._stopped(now)
+            return out
+        for seat in self.seats.in_state(SeatState.READY):
+            if self._among(seat, survivors):
+                seat.state = SeatState.ACTIVE
+        if self.outcome is Outcome.TRAINING:
+            self.outcome = Outcome.RECOVERING
+        out += self._announce(self.epochs.begin(survivors, EpochCause.DEATH, gone))
+        if self.stop is not None:
+            out += [(member.uid, self.stop) for member in survivors]
+        return out + self._settle(now) + self._maybe_done(now)
+
+    def _reform(self, now: float) -> list[Send]:
+        """A reduce failed and nobody is dead: the same members form a new group."""
+        self.reduce_failed_at = None
+        members = self.epochs.successors()
+        return self._announce(self.epochs.begin(members, EpochCause.REFORM)) if members else []
+
+    def _echo(self, hello: RankHello, now: float) -> list[Send]:
+        """A rank that is training tells what it knows."""
+        echo = hello.echo
+        assert echo is not None
+        if self.expected is None:
+            self.expected = hello
+            self.progress.total_samples = hello.total_samples
+        rank = self.seats.rank(f"{hello.member_uid}/{hello.local_rank}")
+        assert rank is not None
+        rank.epoch, rank.formed = echo.epoch, max(rank.formed, echo.epoch)
+        self.progress.resumed(echo)
+        current = self.epochs.current
+        if current is None or (self.rebuild_until is not None and echo.epoch > current.epoch):
+            self.epochs.adopt(echo.epoch, echo.members, echo.max_epoch)
+            if self.rebuild_until is None:
+                self.rebuild_until = now + RECONNECT_GRACE_SECONDS
+                self.outcome = Outcome.TRAINING
+        self.epochs.newest = max(self.epochs.newest, echo.max_epoch)
+        return self._rebuild(now)
+
+    def _rebuild(self, now: float) -> list[Send]:
+        """Wait for the members of the newest epoch; those who do not come back are dead."""
+        if self.rebuild_until is None:
+            return []
+        present = {uid for uid in self.epochs.uids() if (rank := self.seats.rank(uid)) is not None and rank.connected}
+        missing = [uid for uid in self.epochs.uids() if uid not in present]
+        if missing and now < self.rebuild_until:
+            return []
+        self.rebuild_until = None
+        for uid in present:
+            seat = self.seats.get(uid.rpartition("/")[0])
+            if seat is not None and seat.state in (SeatState.READY, SeatState.JOINING):
+                seat.state = SeatState.ACTIVE
+        out = self._settle(now)
+        if not missing:
+            return out
+        for seat in (seat for uid in missing if (seat := self.seats.get(uid.rpartition("/")[0])) is not None):
+            seat.state, seat.reason, seat.message = SeatState.DEAD, Ended.HEARTBEAT_LOST, "it did not come back"
+        self.progress.died(len(missing), now)
+        return out + self._after_death(missing, now)

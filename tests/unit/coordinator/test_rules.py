@@ -1,0 +1,101 @@
+"""Pure rules beside the engine: formation, rendezvous, figures."""
+
+from collections import deque
+
+import pytest
+
+from fdl_api import wire
+from fdl_api.spec_policy import JoinSpec
+from fdl_coordinator import formation
+from fdl_coordinator.rendezvous import Rendezvous
+from fdl_coordinator.report import own_rates, rate
+
+JOIN = JoinSpec(min_members=2, target_members=4, window_seconds=30, cap_seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("ready", "elapsed", "verdict"),
+    [
+        (0, 0, "wait"),
+        (3, 29, "wait"),  # more capacity is never refused while the window is open
+        (4, 1, "form"),
+        (5, 1, "form"),
+        (2, 30, "form"),
+        (1, 30, "wait"),
+        (1, 60, "fail"),
+        (0, 60, "fail"),
+    ],
+)
+def test_formation(ready: int, elapsed: float, verdict: str) -> None:
+    assert formation.decide(ready, 4, elapsed, JOIN) == verdict
+
+
+def test_a_target_below_the_minimum_does_not_start_without_a_quorum() -> None:
+    assert formation.decide(1, 1, 0, JOIN) == "wait"
+
+
+def get(number: int, *keys: str, epoch: int = 1) -> wire.StoreGet:
+    return wire.StoreGet(id=number, epoch=epoch, keys=list(keys), timeout_seconds=10)
+
+
+def put(number: int, key: str, value: str = "dmFsdWU=", epoch: int = 1) -> wire.StoreSet:
+    return wire.StoreSet(id=number, epoch=epoch, key=key, value=value)
+
+
+def test_a_waiter_is_answered_when_its_last_key_comes() -> None:
+    store = Rendezvous()
+    store.open(1)
+    assert store.get("a", get(7, "x", "y"), now=0) == []
+    assert [uid for uid, _ in store.set("b", put(1, "x"))] == ["b"]
+    answers = store.set("b", put(2, "y", "eQ=="))
+    assert [(uid, reply.id, reply.values) for uid, reply in answers] == [("b", 2, []), ("a", 7, ["dmFsdWU=", "eQ=="])]
+
+
+def test_stores_of_epochs_do_not_see_each_other() -> None:
+    store = Rendezvous()
+    store.open(1)
+    store.open(2)
+    store.set("a", put(1, "x", epoch=1))
+    assert store.get("a", get(2, "x", epoch=2), now=0) == []
+
+
+def test_whoever_waits_in_a_closed_epoch_is_told_at_once() -> None:
+    store = Rendezvous()
+    store.open(1)
+    store.get("a", get(7, "x"), now=0)
+    ((uid, reply),) = store.close_below(2)
+    assert uid == "a" and "over or was cancelled" in reply.error
+    ((_, late),) = store.get("a", get(8, "x"), now=0)
+    assert late.error
+
+
+def test_waiting_has_an_end_that_names_the_key() -> None:
+    store = Rendezvous()
+    store.open(1)
+    store.get("a", get(7, "rank2"), now=0)
+    assert store.expire(9.9) == []
+    ((_, reply),) = store.expire(10.1)
+    assert "rank2" in reply.error
+
+
+def test_rate_is_over_the_kept_commits() -> None:
+    assert rate(deque([(0.0, 0), (1.0, 100), (4.0, 400)])) == 100.0
+    assert rate(deque([(0.0, 0)])) == 0.0
+
+
+def rank_window(ms_per_batch: float, batches: int = 4, samples: int = 256) -> wire.RankWindow:
+    return wire.RankWindow(
+        uid="a/0",
+        quota=batches,
+        batches=batches,
+        samples=samples,
+        compute_ms=1,
+        data_wait_ms=0,
+        ms_per_batch=ms_per_batch,
+        share=0.5,
+    )
+
+
+def test_own_rates_add_up_and_are_unknown_when_one_is() -> None:
+    assert own_rates([rank_window(10), rank_window(20)]) == 64 / 0.010 + 64 / 0.020
+    assert own_rates([rank_window(10), rank_window(0)]) == 0.0
