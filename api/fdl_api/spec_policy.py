@@ -55,7 +55,7 @@ class JoinSpec(Model):
         default=1,
         ge=1,
         le=10000,
-        description="Members without which training neither starts nor goes on.",
+        description="Members without which training does not start; a running one goes on with those that are left.",
     )
     target_members: int | None = Field(
         default=None,
