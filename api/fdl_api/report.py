@@ -1,0 +1,218 @@
+"""A node's report: what its prober saw, when, and what to do about it.
+
+It is JSON in the node annotation :data:`fdl_api.labels.REPORT`. Labels say the same in short, for selectors; only the
+report has an age and reasons. Written by the node's prober, read by the operator and by ``fdl``.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from fdl_api.labels import REPORT
+from fdl_api.model import StatusModel
+
+MAX_TERMINATION_BYTES: Final = 4000
+"""The kubelet keeps 4,096 bytes of a termination message."""
+
+Severity = Literal["pass", "warn", "fail"]
+Outcome = Literal["passed", "failed", "no-result"]
+
+
+class Check(StatusModel):
+    """One thing that was looked at."""
+
+    name: str = Field(description="Stable name, one of docs/node-labels.md.")
+    severity: Severity = Field(description="pass; warn: works, but a person should know; fail: does not work.")
+    subject: str = Field(default="", description="The device, variant or interface that it is about, if it is one.")
+    message: str = Field(description="What was seen.")
+    remedy: str = Field(default="", description="What to do about it; empty for pass.")
+    blocking: bool = Field(default=False, description="Whether a fail keeps every member off the node.")
+
+
+class Device(StatusModel):
+    """A GPU as its driver describes it."""
+
+    vendor: Literal["nvidia", "amd"]
+    index: int = Field(description="Number of the device, in the driver's order.")
+    name: str = Field(default="unknown", description="Product name; unknown is not absent.")
+    arch: str = Field(default="", description="Architecture token, e.g. sm_90 or gfx942; empty when unknown.")
+    uuid: str = Field(default="", description="The driver's own identity of the device.")
+    memory_bytes: int = Field(default=0, description="Device memory, in bytes; 0 when unknown.")
+    pci: str = Field(default="", description="PCI address, e.g. 0000:c1:00.0.")
+    device_node: str = Field(default="", description="File in /dev that opens it, e.g. /dev/nvidia0.")
+    mig: bool = Field(default=False, description="Whether it is cut into MIG instances.")
+
+
+class Driver(StatusModel):
+    """A vendor's driver on the node."""
+
+    state: Literal["ready", "not-ready", "absent"]
+    version: str = Field(default="", description="Version of the kernel driver.")
+    runtime: str = Field(default="", description="Newest CUDA version that the driver supports, e.g. 13.2.")
+    source: str = Field(default="", description="Library or folder that was asked.")
+    detail: str = Field(default="", description="Why it is not ready.")
+
+
+class Interface(StatusModel):
+    """A network interface as members on this node see theirs."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    speed_mbps: int = Field(default=0, description="Link speed in Mbit/s; 0 when the driver does not say.")
+    up: bool = False
+
+
+class Host(StatusModel):
+    """The machine below the node."""
+
+    cpus: int = Field(default=0, description="Processors.")
+    cpu_model: str = ""
+    memory_bytes: int = Field(default=0, description="Memory in bytes.")
+    kernel: str = ""
+    glibc: str = Field(default="", description="C library of the prober's image.")
+    interfaces: tuple[Interface, ...] = ()
+    nccl: dict[str, str] = Field(default_factory=dict, description="NCCL and RCCL on the host: path and version.")
+    clock_offset_seconds: float | None = Field(
+        default=None, description="Node's clock minus the API server's, in seconds (resolution 1 s)."
+    )
+
+
+class Sentinel(StatusModel):
+    """A file of the shared volume, as this node sees it."""
+
+    path: str
+    sha256: str = Field(default="", description="Hash of its content; empty when it could not be read.")
+    error: str = ""
+
+
+class DeepDevice(StatusModel):
+    """One kernel run on one device by a deep check."""
+
+    index: int
+    name: str = ""
+    arch: str = ""
+    ok: bool
+    milliseconds: float = Field(default=0.0, description="Duration of the kernel, in ms.")
+    error: str = ""
+
+
+class DeepFacts(StatusModel):
+    """What a variant's own image says on a node: the termination message of a deep check."""
+
+    variant: str
+    vendor: str
+    simulated: bool = Field(default=False, description="Whether the kernels ran on the CPU in place of a device.")
+    torch_version: str = ""
+    torch_build: str = Field(default="", description="cu132, rocm7.0, cpu.")
+    archs: tuple[str, ...] = Field(default=(), description="Architectures that torch has kernels for.")
+    nccl_version: str = Field(default="", description="NCCL or RCCL version that torch loaded.")
+    glibc: str = Field(default="", description="C library of the image.")
+    devices: tuple[DeepDevice, ...] = ()
+    error: str = Field(default="", description="Why nothing could be run.")
+
+    @property
+    def passed(self) -> bool:
+        """True when a kernel really ran on at least one device and every result was right."""
+        return not self.error and bool(self.devices) and all(device.ok for device in self.devices)
+
+    def render(self) -> str:
+        """JSON of at most :data:`MAX_TERMINATION_BYTES` bytes; error texts are cut where they must be."""
+        text = self.model_dump_json(by_alias=True, exclude_defaults=True)
+        for limit in (400, 100, 0):
+            if len(text.encode()) <= MAX_TERMINATION_BYTES:
+                break
+            devices = tuple(
+                device.model_copy(update={"error": device.error[:limit], "name": device.name[:limit]})
+                for device in self.devices
+            )
+            short = self.model_copy(update={"devices": devices, "error": self.error[:limit] or self.error[:1]})
+            text = short.model_dump_json(by_alias=True, exclude_defaults=True)
+        return text
+
+
+class DeepResult(StatusModel):
+    """The newest deep check of a variant on this node."""
+
+    image: str
+    fingerprint: str = Field(description="Fingerprint of the hardware that it was made for.")
+    time: datetime = Field(description="When the prober read it.")
+    outcome: Outcome
+    failures: int = Field(default=0, description="Deep checks of this image on this hardware that failed in a row.")
+    message: str = ""
+    facts: DeepFacts | None = None
+
+
+class DeepWanted(StatusModel):
+    """A deep check that the prober asks the operator for; its pod is named by :func:`deep_pod_name`."""
+
+    variant: str
+    vendor: str
+    image: str
+    fingerprint: str = Field(description="Fingerprint of the hardware to check.")
+    devices: int = Field(default=0, description="Devices of the vendor on this node, for the pod's request.")
+    attempt: int = Field(default=0, description="Failures so far; part of the pod's name.")
+    simulated: bool = Field(default=False, description="Whether the devices are simulated: no device is requested.")
+
+
+class Report(StatusModel):
+    """Everything that a prober knows about its node."""
+
+    version: int = 1
+    node: str
+    time: datetime = Field(description="When it was made, by the node's clock.")
+    prober_version: str = ""
+    simulated: bool = False
+    ready: bool = Field(default=False, description="False when a blocking check fails.")
+    host: Host = Field(default_factory=Host)
+    drivers: dict[str, Driver] = Field(default_factory=dict, description="By vendor.")
+    devices: tuple[Device, ...] = ()
+    fingerprints: dict[str, str] = Field(default_factory=dict, description="Hash of hardware and driver, by vendor.")
+    sentinel: Sentinel | None = None
+    checks: tuple[Check, ...] = ()
+    deep: dict[str, DeepResult] = Field(default_factory=dict, description="Newest deep check, by variant.")
+    deep_wanted: tuple[DeepWanted, ...] = ()
+
+    def render(self) -> str:
+        """The annotation's value."""
+        return self.model_dump_json(by_alias=True, exclude_defaults=True)
+
+    def material(self) -> dict[str, Any]:
+        """Everything but what changes with time alone; equal when nothing happened between two reports."""
+        return self.model_dump(mode="json", exclude={"time": True, "host": {"clock_offset_seconds"}})
+
+    def age(self, now: datetime) -> timedelta:
+        """Time since the report was made; never negative, so that a node with a fast clock is not for ever fresh."""
+        return abs(now - self.time)
+
+
+def parse(text: str | None) -> Report | None:
+    """Read an annotation's value; ``None`` when there is none or when it is no report."""
+    if not text:
+        return None
+    try:
+        return Report.model_validate_json(text)
+    except ValueError:
+        return None
+
+
+def of_node(annotations: Mapping[str, str] | None) -> Report | None:
+    """The report in a node's annotations, if any."""
+    return parse((annotations or {}).get(REPORT))
+
+
+def is_stale(report: Report | None, now: datetime, max_age_seconds: float) -> bool:
+    """Whether a report is missing or older than a limit. ``now`` is aware of its time zone."""
+    return report is None or report.age(now.astimezone(UTC)) > timedelta(seconds=max_age_seconds)
+
+
+def deep_pod_name(node: str, wanted: DeepWanted) -> str:
+    """Name of the pod for a deep check.
+
+    The same wish has the same name, so that creating its pod twice is harmless; a wish for another image, other
+    hardware or a further attempt has another one, so that no answer is taken for a later question's.
+    """
+    seed = "\n".join((node, wanted.variant, wanted.image, wanted.fingerprint, str(wanted.attempt)))
+    return f"fdl-deep-{wanted.variant}-{hashlib.sha256(seed.encode()).hexdigest()[:10]}"

@@ -1,0 +1,144 @@
+"""Deep checks from the prober's side: which are wanted, and what a finished pod said. Pure.
+
+The operator starts the pod, the kubelet keeps its termination message, and the prober of the node reads it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from fdl_api import labels
+from fdl_api.coverage import covered
+from fdl_api.report import DeepFacts, DeepResult, DeepWanted, Outcome, deep_pod_name
+from fdl_prober.facts import Facts, fingerprints, known_kernels
+
+RETRY_FIRST: Final = timedelta(minutes=10)
+RETRY_LAST: Final = timedelta(hours=6)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedPod:
+    """A deep check's pod that has ended.
+
+    Attributes:
+        name: its name, from :func:`fdl_api.report.deep_pod_name`.
+        image: image that it ran.
+        message: termination message of its container.
+        reason: why it ended, for people.
+    """
+
+    name: str
+    image: str
+    message: str
+    reason: str
+
+
+def finished(pods: Iterable[Mapping[str, Any]], node: str) -> dict[str, FinishedPod]:
+    """The deep-check pods of this node that have ended, by name, from a pod list's items."""
+    found: dict[str, FinishedPod] = {}
+    for pod in pods:
+        meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+        own = (meta.get("labels") or {}).get(labels.ROLE) == labels.ROLE_DEEP_CHECK and spec.get("nodeName") == node
+        if not own or status.get("phase") not in ("Succeeded", "Failed"):
+            continue
+        containers: list[Mapping[str, Any]] = status.get("containerStatuses") or []
+        ended: Mapping[str, Any] = containers[0].get("state", {}).get("terminated") or {} if containers else {}
+        found[meta["name"]] = FinishedPod(
+            name=meta["name"],
+            image=spec["containers"][0]["image"],
+            message=ended.get("message", ""),
+            reason=status.get("reason") or ended.get("reason") or status["phase"],
+        )
+    return found
+
+
+def _read(pod: FinishedPod, variant: str) -> DeepFacts | None:
+    try:
+        facts = DeepFacts.model_validate_json(pod.message)
+    except ValueError:
+        return None
+    return facts if facts.variant == variant else None
+
+
+def _summary(facts: DeepFacts) -> str:
+    if facts.error:
+        return facts.error
+    bad = [f"device {device.index}: {device.error}" for device in facts.devices if not device.ok]
+    if bad:
+        return "; ".join(bad)
+    where = "in place of a simulated device" if facts.simulated else f"on {len(facts.devices)} device(s)"
+    return f"torch {facts.torch_version} ran a kernel {where}"
+
+
+def judge(pod: FinishedPod, want: DeepWanted, now: datetime) -> DeepResult:
+    """What a finished pod means.
+
+    Args:
+        pod: the pod.
+        want: what it was made for.
+        now: time of reading.
+    """
+    facts = _read(pod, want.variant)
+    outcome: Outcome = "no-result" if facts is None else "passed" if facts.passed else "failed"
+    return DeepResult(
+        image=want.image,
+        fingerprint=want.fingerprint,
+        time=now,
+        outcome=outcome,
+        failures=0 if outcome == "passed" else want.attempt + 1,
+        message=(_summary(facts) if facts else f"the pod ended with {pod.reason} and left no result")[:400],
+        facts=facts,
+    )
+
+
+def retry_due(result: DeepResult, now: datetime) -> bool:
+    """Whether a check that did not pass should be made again: after 10 minutes, then twice as long each time."""
+    doublings = max(0, min(result.failures - 1, 10))
+    return now - result.time >= min(RETRY_FIRST * (1 << doublings), RETRY_LAST)
+
+
+def wanted(facts: Facts, now: datetime) -> tuple[DeepWanted, ...]:
+    """The deep checks that would add to what is known: of variants that cover this node and were not checked yet."""
+    own = fingerprints(facts.devices, facts.drivers, facts.host)
+    found = []
+    for variant in facts.variants:
+        result = facts.deep.get(variant.name)
+        archs = facts.archs(variant.vendor) if variant.vendor != "cpu" else ()
+        kernels = known_kernels(variant, None if result is None or result.outcome != "passed" else result)
+        if variant.vendor != "cpu" and (not archs or covered(kernels, archs) < len(archs)):
+            continue
+        if result is not None and (result.outcome == "passed" or not retry_due(result, now)):
+            continue
+        found.append(
+            DeepWanted(
+                variant=variant.name,
+                vendor=variant.vendor,
+                image=variant.image,
+                fingerprint=own[variant.vendor],
+                devices=len(archs),
+                attempt=result.failures if result else 0,
+                simulated=facts.simulated and variant.vendor != "cpu",
+            )
+        )
+    return tuple(found)
+
+
+def collect(
+    known: Mapping[str, DeepResult],
+    node: str,
+    asked: Iterable[DeepWanted],
+    pods: Mapping[str, FinishedPod],
+    now: datetime,
+) -> dict[str, DeepResult]:
+    """The newest results, after looking at the pods that have ended.
+
+    Only an answer to an open question counts: a pod for another image, other hardware or an earlier attempt has
+    another name and changes nothing.
+    """
+    results = dict(known)
+    for want in asked:
+        pod = pods.get(deep_pod_name(node, want))
+        if pod is not None and pod.image == want.image:
+            results[want.variant] = judge(pod, want, now)
+    return results

@@ -1,0 +1,143 @@
+"""What the checks and labels are decided from: an observation brought into the report's terms. Pure."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fdl_api.cluster import Variant
+from fdl_api.coverage import Kernels
+from fdl_api.labels import GPU_VENDORS
+from fdl_api.report import DeepResult, Device, Driver, Host, Sentinel
+from fdl_prober.observe import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that one decision depends on.
+
+    Attributes:
+        node: name of the node.
+        simulated: whether its devices are simulated.
+        devices: GPUs that a driver answers for.
+        drivers: state of each GPU vendor's driver.
+        plugged: vendors whose GPUs are there, driver or not.
+        closed_devices: device files that members could not open.
+        host: the machine.
+        sentinel: the shared volume's file, if one is configured.
+        variants: trainer images of the cluster, in their order.
+        cluster_known: whether the FdlCluster could be read at all.
+        deep: newest deep check by variant, only those that are still about this hardware and image.
+    """
+
+    node: str
+    simulated: bool = False
+    devices: tuple[Device, ...] = ()
+    drivers: Mapping[str, Driver] = field(default_factory=dict)
+    plugged: frozenset[str] = frozenset()
+    closed_devices: tuple[str, ...] = ()
+    host: Host = field(default_factory=Host)
+    sentinel: Sentinel | None = None
+    variants: tuple[Variant, ...] = ()
+    cluster_known: bool = True
+    deep: Mapping[str, DeepResult] = field(default_factory=dict)
+
+    def of(self, vendor: str) -> tuple[Device, ...]:
+        """The devices of one vendor."""
+        return tuple(device for device in self.devices if device.vendor == vendor)
+
+    def archs(self, vendor: str) -> tuple[str, ...]:
+        """One architecture token per device of a vendor; empty text where it is unknown."""
+        return tuple(device.arch for device in self.of(vendor))
+
+    @property
+    def vendors(self) -> tuple[str, ...]:
+        """Vendors with at least one device that works."""
+        return tuple(vendor for vendor in GPU_VENDORS if self.of(vendor))
+
+
+def nvidia_driver(seen: Observation) -> Driver:
+    """State of NVIDIA's driver. A library without any GPU plugged in (a CPU node of one image) is no fault."""
+    answer, plugged = seen.nvml, seen.plugged.get("nvidia", 0)
+    if answer.loaded:
+        state = "ready" if answer.devices or not plugged else "not-ready"
+        detail = "" if state == "ready" else "the driver answers but knows no device"
+        return Driver.model_validate(
+            {"state": state, "version": answer.driver, "runtime": answer.cuda, "source": answer.library}
+            | {"detail": detail}
+        )
+    if not plugged and (answer.missing or not answer.library):
+        return Driver(state="absent")
+    return Driver(state="not-ready", source=answer.library, detail=answer.error)
+
+
+def amd_driver(seen: Observation) -> Driver:
+    """State of AMD's driver. ``hidden`` nodes are GPUs that the kernel does not show to this container."""
+    report, plugged = seen.kfd, seen.plugged.get("amd", 0)
+    version = report.driver or (f"kernel {seen.host.kernel}" if report.source else "")
+    if report.devices and not report.error and not report.hidden:
+        return Driver(state="ready", version=version, source=report.source)
+    if report.error:
+        detail = report.error
+    elif report.hidden:
+        detail = f"the kernel hides {report.hidden} GPU(s) from this container"
+    elif not plugged:
+        return Driver(state="absent")
+    else:
+        detail = "no KFD topology" if not report.source else "the KFD topology has no GPU"
+    return Driver(state="not-ready", version=version, source=report.source, detail=detail)
+
+
+def fingerprints(devices: Sequence[Device], drivers: Mapping[str, Driver], host: Host) -> dict[str, str]:
+    """Short hash of each vendor's hardware and driver on the node; a deep check is valid for one value of it."""
+
+    def of(*parts: str) -> str:
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+    found = {"cpu": of(host.cpu_model, str(host.cpus))}
+    for vendor in GPU_VENDORS:
+        own = sorted(f"{d.uuid or d.pci or d.index} {d.arch} {d.mig}" for d in devices if d.vendor == vendor)
+        if own:
+            found[vendor] = of(drivers[vendor].version if vendor in drivers else "", *own)
+    return found
+
+
+def known_kernels(variant: Variant, deep: DeepResult | None) -> Kernels:
+    """What a variant covers: by its own torch's word where a deep check has it, else as the FdlCluster says."""
+    told = deep.facts.archs if deep is not None and deep.facts is not None else ()
+    return Kernels(variant.name, variant.vendor, told or variant.archs)
+
+
+def gather(
+    node: str,
+    seen: Observation,
+    *,
+    simulated: bool,
+    variants: tuple[Variant, ...],
+    cluster_known: bool,
+    deep: Mapping[str, DeepResult],
+    clock_offset_seconds: float | None,
+) -> Facts:
+    """Bring an observation into the report's terms."""
+    devices = (*seen.nvml.devices, *seen.kfd.devices)
+    drivers = {"nvidia": nvidia_driver(seen), "amd": amd_driver(seen)}
+    drivers = {vendor: driver for vendor, driver in drivers.items() if driver.state != "absent"}
+    own = fingerprints(devices, drivers, seen.host)
+    images = {variant.name: variant for variant in variants}
+    valid = {
+        name: result
+        for name, result in deep.items()
+        if name in images and result.image == images[name].image and result.fingerprint == own.get(images[name].vendor)
+    }
+    return Facts(
+        node=node,
+        simulated=simulated,
+        devices=devices,
+        drivers=drivers,
+        plugged=frozenset(seen.plugged) | {device.vendor for device in devices},
+        closed_devices=seen.closed_devices,
+        host=seen.host.model_copy(update={"clock_offset_seconds": clock_offset_seconds}),
+        sentinel=seen.sentinel,
+        variants=variants,
+        cluster_known=cluster_known,
+        deep=valid,
+    )

@@ -1,0 +1,163 @@
+"""The light loop: look, decide, write what changed. Labels stay when the prober goes."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from fdl_api import labels
+from fdl_api.cluster import ProberSpec, Variant
+from fdl_api.report import DeepResult, Report, of_node
+from fdl_prober import decide, deep, pace
+from fdl_prober.facts import gather
+from fdl_prober.observe import Observation, observe
+from fdl_prober.server import Server, ServerError
+from fdl_prober.settings import Settings
+
+log = logging.getLogger("fdl_prober")
+
+CLUSTER_POLL_SECONDS = 60.0
+
+
+@dataclass
+class State:
+    """What a prober remembers between two looks. All of it can be lost: the node's annotation brings it back."""
+
+    simulated: bool = False
+    written: tuple[Mapping[str, str], Report] | None = None
+    report: Report | None = None
+    generation: int | None = None
+    variants: tuple[Variant, ...] = ()
+    max_age_seconds: int = field(default_factory=lambda: ProberSpec().report_max_age_seconds)
+    cluster_known: bool = False
+    cluster_asked: datetime | None = None
+    deep: dict[str, DeepResult] = field(default_factory=dict)
+    not_ready: int = 0
+
+
+def is_simulated(node: Mapping[str, object]) -> bool:
+    """Whether a node object is labelled as one with simulated devices."""
+    metadata = node["metadata"]
+    assert isinstance(metadata, Mapping)
+    return (metadata.get("labels") or {}).get(labels.SIMULATED) == "true"
+
+
+class Prober:
+    """One node's prober.
+
+    Args:
+        settings: where and how often to look.
+        server: the API server.
+        now: clock, aware of its time zone.
+    """
+
+    def __init__(
+        self, settings: Settings, server: Server, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._settings = settings
+        self._server = server
+        self._now = now
+        self.state = State()
+
+    async def start(self) -> None:
+        """Read the node once: whether it is simulated, and what deep checks are known from before.
+
+        Raises:
+            ServerError: the node cannot be read.
+        """
+        node = await self._server.node()
+        self.state.simulated = is_simulated(node)
+        before = of_node(node["metadata"].get("annotations"))
+        if before is not None:
+            self.state.report = before
+            self.state.deep = dict(before.deep)
+
+    async def _learn_cluster(self) -> None:
+        """Refresh variants when the FdlCluster's spec changed; keep the known ones when the server does not answer."""
+        state, now = self.state, self._now()
+        recent = state.cluster_asked is not None and (now - state.cluster_asked).total_seconds() < CLUSTER_POLL_SECONDS
+        if state.cluster_known and recent:
+            return
+        generation = await self._server.cluster_generation()
+        state.cluster_asked = now
+        if generation is None:
+            state.cluster_known, state.generation, state.variants = False, None, ()
+        elif generation != state.generation or not state.cluster_known:
+            spec = (await self._server.cluster()).spec
+            state.variants, state.max_age_seconds = spec.variants, spec.prober.report_max_age_seconds
+            state.generation, state.cluster_known = generation, True
+
+    async def _learn_deep(self) -> None:
+        """Read the pods that answer what the last report asked for. Asks the server only while something is wanted."""
+        report = self.state.report
+        if report is None or not report.deep_wanted:
+            return
+        pods = deep.finished(await self._server.deep_pods(), self._settings.node)
+        self.state.deep = deep.collect(self.state.deep, self._settings.node, report.deep_wanted, pods, self._now())
+
+    async def step(self) -> bool:
+        """One look, and a write if there is something to say.
+
+        Returns:
+            Whether anything was written.
+
+        Raises:
+            ServerError: the server refused the write, or did not yet say which variants there are.
+        """
+        for learn in (self._learn_cluster, self._learn_deep):
+            try:
+                await learn()
+            except ServerError as error:
+                if not self.state.cluster_known and not error.refused:
+                    raise  # a report without variants would take their labels away
+                log.warning("%s; going on with what is known", error)
+        seen = await observe(self._settings, self.state.simulated)
+        return await self._publish(seen)
+
+    async def _publish(self, seen: Observation) -> bool:
+        state, now = self.state, self._now()
+        facts = gather(
+            self._settings.node,
+            seen,
+            simulated=state.simulated,
+            variants=state.variants,
+            cluster_known=state.cluster_known,
+            deep=state.deep,
+            clock_offset_seconds=self._server.clock_offset_seconds,
+        )
+        desired = decide.desired(facts, now)
+        waiting = any(driver.state == "not-ready" for driver in facts.drivers.values())
+        state.not_ready = state.not_ready + 1 if waiting else 0
+        limit = pace.refresh_seconds(self._settings, state.max_age_seconds)
+        if not pace.must_write(state.written, desired, limit, now):
+            return False
+        node = await self._server.apply(decide.apply_body(self._settings.node, *desired))
+        self._log_changes(desired)
+        state.written, state.report, state.deep = desired, desired[1], dict(facts.deep)
+        state.simulated = is_simulated(node)
+        return True
+
+    def _log_changes(self, desired: tuple[Mapping[str, str], Report]) -> None:
+        before = self.state.written[0] if self.state.written else {}
+        for key in sorted(before.keys() | desired[0].keys()):
+            if before.get(key) != desired[0].get(key):
+                log.info("%s: %s -> %s", key, before.get(key, "(none)"), desired[0].get(key, "(none)"))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look until told to stop. A server that does not answer is asked again at the next look."""
+        started = False
+        while not stop.is_set():
+            try:
+                if not started:
+                    await self.start()
+                    started = True
+                await self.step()
+            except ServerError as error:
+                log.error("%s", error)
+            delay = pace.look_again_seconds(self._settings.period_seconds, self.state.not_ready, random.random())  # noqa: S311
+            try:
+                await asyncio.wait_for(stop.wait(), delay)
+            except TimeoutError:
+                continue

@@ -1,0 +1,145 @@
+"""The few calls to the API server that a prober makes."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client
+
+from fdl_api import labels
+from fdl_api.cluster import FdlCluster
+
+TIMEOUT_SECONDS = 20.0
+_CLUSTER = "/apis/fdl.dev/v1alpha1/fdlclusters/default"
+_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML
+
+
+class ServerError(RuntimeError):
+    """The API server did not do what it was asked for; the text says what and why."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server answered with a no, rather than not at all or with a fault of its own."""
+        return 400 <= self.status < 500
+
+
+def clock_offset(date: str | None, sent: datetime, received: datetime) -> float | None:
+    """This clock minus the server's, in seconds, from an answer's Date header.
+
+    The server's time is taken to be the middle of the whole second that it names, ours the middle of the round trip.
+    """
+    if not date:
+        return None
+    try:
+        told = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    middle = sent + (received - sent) / 2
+    return (middle - told).total_seconds() - 0.5
+
+
+class Server:
+    """The API server as a prober sees it: its own node, the FdlCluster, the deep-check pods of its node."""
+
+    def __init__(self, api: client.ApiClient, node: str, namespace: str) -> None:
+        self._api = api
+        self._node = node
+        self._namespace = namespace
+        self.clock_offset_seconds: float | None = None
+        """Newest measured offset of this node's clock, in seconds."""
+
+    async def _call(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None, **headers: str
+    ) -> dict[str, Any]:
+        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        sent_headers = {"Accept": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
+        await self._api.update_params_for_auth(sent_headers, [], ["BearerToken"], path, method, body)
+        sent = datetime.now(UTC)
+        try:
+            answer = await self._api.call_api(
+                method, url, header_params=sent_headers, body=body, _request_timeout=TIMEOUT_SECONDS
+            )
+            content: bytes = await answer.read()  # type: ignore[no-untyped-call]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ServerError(f"{method} {path}: {type(error).__name__}: {error}", 0) from error
+        offset = clock_offset(answer.headers.get("Date"), sent, datetime.now(UTC))
+        self.clock_offset_seconds = self.clock_offset_seconds if offset is None else offset
+        if answer.status >= 300:
+            raise ServerError(f"{method} {path}: {answer.status}: {_sentence(content)}", answer.status)
+        parsed: dict[str, Any] = json.loads(content)
+        return parsed
+
+    async def node(self) -> dict[str, Any]:
+        """The own node.
+
+        Raises:
+            ServerError: it cannot be read.
+        """
+        return await self._call("GET", f"/api/v1/nodes/{self._node}")
+
+    async def apply(self, body: object) -> dict[str, Any]:
+        """Write the own labels and annotation; other keys and other writers' fields stay as they are.
+
+        Raises:
+            ServerError: the server refuses, e.g. the admission policy.
+        """
+        query = {"fieldManager": labels.PROBER_FIELD_MANAGER, "force": "true"}
+        return await self._call("PATCH", f"/api/v1/nodes/{self._node}", query, body, Content_Type=_APPLY)
+
+    async def cluster_generation(self) -> int | None:
+        """Generation of FdlCluster/default, which only a change of its spec raises; ``None`` where there is none.
+
+        Asks for metadata alone: the status lists every node of the cluster, and every node asks.
+
+        Raises:
+            ServerError: it cannot be read.
+        """
+        try:
+            found = await self._call("GET", _CLUSTER, Accept=_METADATA_ONLY)
+        except ServerError as error:
+            if error.status == 404:
+                return None
+            raise
+        return int(found["metadata"]["generation"])
+
+    async def cluster(self) -> FdlCluster:
+        """FdlCluster/default with its spec.
+
+        Raises:
+            ServerError: it cannot be read, or it says something that this prober does not understand.
+        """
+        found = await self._call("GET", _CLUSTER)
+        try:
+            return FdlCluster.model_validate({"spec": found.get("spec", {})})
+        except ValueError as error:
+            raise ServerError(f"FdlCluster/default: {error}", 0) from error
+
+    async def deep_pods(self) -> list[dict[str, Any]]:
+        """Deep-check pods on the own node.
+
+        Raises:
+            ServerError: they cannot be listed.
+        """
+        query = {
+            "labelSelector": f"{labels.ROLE}={labels.ROLE_DEEP_CHECK}",
+            "fieldSelector": f"spec.nodeName={self._node}",
+        }
+        found = await self._call("GET", f"/api/v1/namespaces/{self._namespace}/pods", query)
+        items: list[dict[str, Any]] = found.get("items", [])
+        return items
+
+
+def _sentence(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        return content.decode(errors="replace")[:200]

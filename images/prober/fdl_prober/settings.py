@@ -1,0 +1,84 @@
+"""What the prober is told by its environment. Every path and period has a default that works in the chart's pod."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LOADER = ""
+"""In place of a driver root: the library that the loader finds, as runtimeClass ``nvidia`` arranges it."""
+
+DRIVER_ROOTS = (LOADER, "/run/nvidia/driver", "/host")
+SIMULATED_ROOT = "/run/fdl/driver"
+
+
+class SettingsError(ValueError):
+    """The environment says something that the prober cannot work with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The prober's settings.
+
+    Attributes:
+        node: name of the node that it runs on (``FDL_NODE_NAME``).
+        namespace: where the operator starts deep checks (``FDL_NAMESPACE``).
+        driver_roots: folders with NVIDIA's driver files, tried in order; empty is the loader's own path.
+        sysfs_root: the kernel's sysfs, with AMD's KFD topology and the PCI devices.
+        dev_root: the node's device files.
+        simulated_root: folder with ``nvidia/`` and ``amd/sys/`` on nodes labelled as simulated.
+        sentinel: file of the shared volume to hash, if any.
+        period_seconds: time between two looks at the node.
+        refresh_seconds: age at which an unchanged report is written again; ``None`` for a third of the age that
+            the FdlCluster allows, at most 300.
+    """
+
+    node: str
+    namespace: str = "fdl-system"
+    driver_roots: tuple[str, ...] = DRIVER_ROOTS
+    sysfs_root: Path = Path("/sys")
+    dev_root: Path = Path("/dev")
+    proc_root: Path = Path("/proc")
+    simulated_root: Path = Path(SIMULATED_ROOT)
+    sentinel: Path | None = None
+    period_seconds: float = 15.0
+    refresh_seconds: float | None = None
+
+
+def _seconds(env: Mapping[str, str], key: str, default: float | None, low: float, high: float) -> float | None:
+    text = env.get(key, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not low <= value <= high:
+        raise SettingsError(
+            f"{key}={text!r} is no number of seconds from {low:g} to {high:g}; correct the chart."
+        )
+    return value
+
+
+def from_env(env: Mapping[str, str]) -> Settings:
+    """Read the settings from environment variables.
+
+    Raises:
+        SettingsError: the node's name is missing, or a period is no sensible number.
+    """
+    node = env.get("FDL_NODE_NAME", "")
+    if not node:
+        raise SettingsError("FDL_NODE_NAME is not set; the DaemonSet has to set it from spec.nodeName.")
+    roots = env.get("FDL_DRIVER_ROOT", "")
+    period = _seconds(env, "FDL_PERIOD_SECONDS", 15.0, 1, 3600)
+    assert period is not None
+    return Settings(
+        node=node,
+        namespace=env.get("FDL_NAMESPACE") or "fdl-system",
+        driver_roots=(LOADER, *roots.split(":")) if roots else DRIVER_ROOTS,
+        sysfs_root=Path(env.get("FDL_SYSFS_ROOT") or "/sys"),
+        dev_root=Path(env.get("FDL_DEV_ROOT") or "/dev"),
+        simulated_root=Path(env.get("FDL_SIMULATED_ROOT") or SIMULATED_ROOT),
+        sentinel=Path(env["FDL_SENTINEL"]) if env.get("FDL_SENTINEL") else None,
+        period_seconds=period,
+        refresh_seconds=_seconds(env, "FDL_REFRESH_SECONDS", None, 1, 3600),
+    )
