@@ -1,0 +1,373 @@
+"""Checkpoints on a volume: written whole or not at all, read only when they verify, never unpickled.
+
+A checkpoint is a directory ``ckpt-<window>`` with
+
+* ``model.safetensors``: the committed parameters and buffers by the names of the model's state dict;
+* ``optim.safetensors``: the writer's optimizer state (:mod:`fdl_trainer.treefile`);
+* ``state.json``: replicated control state, random state, signatures, whatever else the session needs;
+* ``MANIFEST.json``, written last (:mod:`fdl_trainer.manifest`).
+
+It is written under another name, made durable, and renamed once its window is settled.
+"""
+
+import base64
+import errno
+import json
+import os
+import platform
+import random
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
+
+from fdl_api.reasons import Ended
+from fdl_api.version import VERSION
+from fdl_api.wire import ParameterSpec
+from fdl_trainer import manifest as manifests
+from fdl_trainer import treefile
+from fdl_trainer.manifest import InvalidCheckpointError, Manifest
+from fdl_trainer.signature import first_difference
+
+MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optim.safetensors", "state.json"
+MODEL_SPECS = "model"
+"""Key of the snapshot's state with the model's entries, so that a refusal can name the first difference."""
+PREFIX, TEMPORARY_PREFIX, REPLACED_PREFIX = "ckpt-", ".tmp-", ".old-"
+_NAME = re.compile(r"^ckpt-(\d{8,})$")
+_TEMPORARY_NAME = re.compile(r"^\.(?:tmp|old)-(\d{8,})-")
+
+
+class CheckpointError(Exception):
+    """A checkpoint could not be written, read or used.
+
+    Args:
+        reason: stable reason for status and termination messages.
+        message: what went wrong, where, and what to do.
+    """
+
+    def __init__(self, reason: Ended, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An immutable copy of a committed window, taken at its boundary.
+
+    Args:
+        window: the committed window.
+        samples: samples committed up to it.
+        attempt: attempt of the run.
+        model: state dict with tensors of its own (:func:`copy_tensors`), on any device.
+        optimizer: the optimizer's state dict, copied likewise (:func:`fdl_trainer.treefile.copied`).
+        state: JSON data: control state, random state and so on.
+        model_digest: SHA-256 (hex) of the model's signature.
+        final: no sample is left to train.
+        stall_ms: how long training stood still for the copy, milliseconds.
+    """
+
+    window: int
+    samples: int
+    attempt: int
+    model: Mapping[str, torch.Tensor]
+    optimizer: Any
+    state: Mapping[str, Any]
+    model_digest: str
+    final: bool = False
+    stall_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that verified."""
+
+    path: Path
+    manifest: Manifest
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def window(self) -> int:
+        """Committed window that it holds."""
+        return self.manifest.window
+
+    def model(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers on the CPU, by name.
+
+        Raises:
+            CheckpointError: if the file went bad since it verified.
+        """
+        try:
+            return load_file(self.path / MODEL_FILE)
+        except (OSError, SafetensorError) as error:
+            raise unreadable(self.path, str(error)) from error
+
+    def optimizer(self) -> Any:
+        """The optimizer's state dict, tensors on the CPU.
+
+        Raises:
+            CheckpointError: if the file went bad since it verified.
+        """
+        try:
+            return treefile.unpack((self.path / OPTIMIZER_FILE).read_bytes())
+        except (OSError, ValueError) as error:
+            raise unreadable(self.path, str(error)) from error
+
+    def state(self) -> dict[str, Any]:
+        """The JSON data of the snapshot.
+
+        Raises:
+            CheckpointError: if the file went bad since it verified.
+        """
+        try:
+            data = json.loads((self.path / STATE_FILE).read_bytes())
+        except (OSError, ValueError) as error:
+            raise unreadable(self.path, str(error)) from error
+        assert isinstance(data, dict)
+        return data
+
+
+def copy_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies with memory of their own, on the tensors' devices, so that training may go on over the originals."""
+    return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+
+
+def directory_name(window: int) -> str:
+    """Name of a checkpoint's directory, e.g. ``ckpt-00000012``."""
+    return f"{PREFIX}{window:08d}"
+
+
+def prepare(root: Path, snapshot: Snapshot, writer: str) -> Path:
+    """Write a snapshot in full under a temporary name and make it durable; :func:`publish` gives it its name.
+
+    Args:
+        root: the run's checkpoint directory; made if it is not there.
+        snapshot: what to write.
+        writer: name of the writing rank, part of the temporary name.
+
+    Raises:
+        CheckpointError: if the volume is full or refuses, or what was written does not read back.
+    """
+    safe_writer = re.sub(r"[^A-Za-z0-9]", "_", writer)
+    temporary = root / f"{TEMPORARY_PREFIX}{snapshot.window:08d}-{snapshot.attempt}-{safe_writer}"
+    try:
+        if not root.exists():
+            root.mkdir(parents=True, exist_ok=True)
+            manifests.sync_directory(root.parent)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        files = {
+            MODEL_FILE: manifests.write_file(temporary / MODEL_FILE, _model_bytes(snapshot.model)),
+            OPTIMIZER_FILE: manifests.write_file(temporary / OPTIMIZER_FILE, treefile.pack(snapshot.optimizer)),
+            STATE_FILE: manifests.write_file(temporary / STATE_FILE, json.dumps(snapshot.state).encode()),
+        }
+        manifests.write(
+            temporary,
+            Manifest(
+                window=snapshot.window,
+                samples=snapshot.samples,
+                attempt=snapshot.attempt,
+                final=snapshot.final,
+                model_digest=snapshot.model_digest,
+                versions=versions(),
+                files=files,
+            ),
+        )
+    except (OSError, InvalidCheckpointError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise _write_error(root, snapshot.window, error) from error
+    return temporary
+
+
+def publish(root: Path, temporary: Path, window: int) -> Path:
+    """Give a prepared checkpoint its name, durably. A checkpoint of the same window that verifies is kept instead.
+
+    Raises:
+        CheckpointError: if the volume refuses.
+    """
+    target = root / directory_name(window)
+    replaced = root / f"{REPLACED_PREFIX}{temporary.name.removeprefix(TEMPORARY_PREFIX)}"
+    try:
+        if target.exists():
+            if _same(target, temporary):
+                shutil.rmtree(temporary, ignore_errors=True)
+                return target
+            target.rename(replaced)
+        temporary.rename(target)
+        manifests.sync_directory(root)
+        shutil.rmtree(replaced, ignore_errors=True)
+    except OSError as error:
+        raise _write_error(root, window, error) from error
+    return target
+
+
+def prune(root: Path, window: int, keep: int) -> list[Path]:
+    """Delete what a newly published checkpoint makes superfluous, and say what went.
+
+    Kept are the newest ``keep`` finished checkpoints up to ``window``. Newer directories are not touched, whatever
+    they are. Remains of writes of this or earlier windows go, too.
+
+    Args:
+        root: the run's checkpoint directory.
+        window: the window just published.
+        keep: how many to keep, at least 1.
+    """
+    gone: list[Path] = []
+    finished = 0
+    for path in sorted(root.iterdir(), reverse=True):
+        name, remains = _NAME.match(path.name), _TEMPORARY_NAME.match(path.name)
+        if name and int(name[1]) <= window:
+            superfluous = finished >= max(keep, 1) and int(name[1]) < window
+            finished += (path / manifests.FILE).exists()
+        else:
+            superfluous = bool(remains and int(remains[1]) <= window)
+        if superfluous:
+            shutil.rmtree(path, ignore_errors=True)
+            gone.append(path)
+    return gone
+
+
+def newest_valid(root: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that verifies, and a sentence for each newer one that does not.
+
+    Args:
+        root: the run's checkpoint directory; need not exist.
+
+    Raises:
+        CheckpointError: if the directory cannot be read at all, so that nobody knows what it holds.
+    """
+    problems: list[str] = []
+    for window, path in _candidates(root):
+        try:
+            manifest = manifests.verify(path)
+            if manifest.window != window:
+                raise InvalidCheckpointError(f"its manifest is of window {manifest.window}: it was renamed")
+        except InvalidCheckpointError as error:
+            problems.append(f"Checkpoint {path.name} in {root} is skipped: {error}.")
+            continue
+        return Checkpoint(path, manifest, tuple(problems)), problems
+    return None, problems
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """One checkpoint directory, verified.
+
+    Raises:
+        CheckpointError: if it does not verify.
+    """
+    try:
+        return Checkpoint(path, manifests.verify(path))
+    except InvalidCheckpointError as error:
+        raise unreadable(path, str(error)) from error
+
+
+def require_model(found: Checkpoint, digest: str, specs: Sequence[ParameterSpec]) -> None:
+    """Refuse a checkpoint of another model.
+
+    Args:
+        found: the checkpoint that would be resumed from.
+        digest: SHA-256 (hex) of this script's model (:func:`fdl_trainer.signature.model_signature`).
+        specs: its entries, to name the first difference.
+
+    Raises:
+        CheckpointError: with both digests and the first entry in which the models differ.
+    """
+    if found.manifest.model_digest == digest:
+        return
+    theirs = [ParameterSpec.model_validate(spec) for spec in found.state().get(MODEL_SPECS, [])]
+    difference = first_difference(specs, theirs, "in the script", "in the checkpoint") if theirs else ""
+    raise CheckpointError(
+        Ended.MODEL_MISMATCH,
+        f"The checkpoint {found.path} is of another model: its signature is {found.manifest.model_digest[:12]}, the "
+        f"script's is {digest[:12]}. {difference} Restore the model that was trained, or start a new run with an "
+        "empty checkpoint directory.",
+    )
+
+
+def specs_json(specs: Sequence[ParameterSpec]) -> list[dict[str, Any]]:
+    """A model's entries as the value of :data:`MODEL_SPECS` in a snapshot's state."""
+    return [spec.model_dump(mode="json", by_alias=True) for spec in specs]
+
+
+def random_state() -> dict[str, Any]:
+    """State of torch's CPU generator and of Python's and numpy's module-level ones, as JSON data."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state()
+    version, internal, gauss_next = random.getstate()
+    return {
+        "torch": base64.b64encode(torch.get_rng_state().numpy().tobytes()).decode(),
+        "python": [version, list(internal), gauss_next],
+        "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, gauss],
+    }
+
+
+def restore_random_state(state: Mapping[str, Any]) -> None:
+    """Put the generators back to a :func:`random_state`."""
+    torch.set_rng_state(torch.frombuffer(bytearray(base64.b64decode(state["torch"])), dtype=torch.uint8))
+    version, internal, gauss_next = state["python"]
+    random.setstate((version, tuple(internal), gauss_next))
+    kind, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((kind, np.asarray(keys, dtype=np.uint32), position, has_gauss, gauss))
+
+
+def versions() -> dict[str, str]:
+    """Versions of the programs that write a checkpoint."""
+    return {"fdl": VERSION, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def unreadable(path: Path, why: str) -> CheckpointError:
+    """The error for a checkpoint that cannot be used."""
+    return CheckpointError(
+        Ended.CHECKPOINT_UNREADABLE,
+        f"The checkpoint {path} cannot be used: {why}. Restore it from a copy, or delete it to use an older one.",
+    )
+
+
+def _candidates(root: Path) -> list[tuple[int, Path]]:
+    """Directories with a checkpoint's name, newest first."""
+    try:
+        paths = list(root.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(
+            Ended.CHECKPOINT_UNREADABLE,
+            f"The checkpoint directory {root} cannot be read ({error.strerror}). Check the claim of spec.checkpoint "
+            f"and that user {os.getuid()} may read and write it.",
+        ) from error
+    found = [(int(match[1]), path) for path in paths if (match := _NAME.match(path.name))]
+    return sorted(found, reverse=True)
+
+
+def _model_bytes(model: Mapping[str, torch.Tensor]) -> bytes:
+    cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in model.items()}
+    return save_tensors(cpu, metadata={"format": "pt"})
+
+
+def _same(present: Path, prepared: Path) -> bool:
+    """Whether a directory is the finished checkpoint that was to be published."""
+    try:
+        return manifests.verify(present).files == manifests.read(prepared).files
+    except InvalidCheckpointError:
+        return False
+
+
+def _write_error(root: Path, window: int, error: Exception) -> CheckpointError:
+    code = error.errno if isinstance(error, OSError) else None
+    what = error.strerror if isinstance(error, OSError) else str(error)
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return CheckpointError(
+            Ended.CHECKPOINT_FULL,
+            f"Checkpoint {window} could not be written to {root}: {what}. Free space on the claim of spec.checkpoint, "
+            "enlarge it, or lower spec.checkpoint.keep.",
+        )
+    return CheckpointError(
+        Ended.CHECKPOINT_UNREADABLE,
+        f"Checkpoint {window} could not be written to {root}: {what}. Check the claim of spec.checkpoint and that user "
+        f"{os.getuid()} may write to it.",
+    )
