@@ -10,12 +10,10 @@ A checkpoint is a directory ``ckpt-<window>`` with
 It is written under another name, made durable, and renamed once its window is settled.
 """
 
-import base64
 import errno
 import json
 import os
 import platform
-import random
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -293,26 +291,6 @@ def require_model(found: Checkpoint, digest: str, specs: Sequence[ParameterSpec]
 def specs_json(specs: Sequence[ParameterSpec]) -> list[dict[str, Any]]:
     """A model's entries as the value of :data:`MODEL_SPECS` in a snapshot's state."""
     return [spec.model_dump(mode="json", by_alias=True) for spec in specs]
-
-
-def random_state() -> dict[str, Any]:
-    """State of torch's CPU generator and of Python's and numpy's module-level ones, as JSON data."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state()
-    version, internal, gauss_next = random.getstate()
-    return {
-        "torch": base64.b64encode(torch.get_rng_state().numpy().tobytes()).decode(),
-        "python": [version, list(internal), gauss_next],
-        "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, gauss],
-    }
-
-
-def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Put the generators back to a :func:`random_state`."""
-    torch.set_rng_state(torch.frombuffer(bytearray(base64.b64decode(state["torch"])), dtype=torch.uint8))
-    version, internal, gauss_next = state["python"]
-    random.setstate((version, tuple(internal), gauss_next))
-    kind, keys, position, has_gauss, gauss = state["numpy"]
-    np.random.set_state((kind, np.asarray(keys, dtype=np.uint32), position, has_gauss, gauss))
 
 
 def versions() -> dict[str, str]:

@@ -1,15 +1,14 @@
 """Fingerprints of model and dataset, by which members prove before training that they have the same."""
 
 import hashlib
-import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from fdl_api.wire import ParameterSpec
+from fdl_trainer import randomness
 from fdl_trainer.datasets import length_of, sample_of
 
 PROBES = 8
@@ -70,7 +69,7 @@ def dataset_signature(dataset: Any, batch_size: int, data_epochs: int, seed: int
     """
     length = length_of(dataset)
     hasher = hashlib.sha256(f"fdl-data-1\n{length}\n{batch_size}\n{data_epochs}\n{seed}".encode())
-    with _fixed_randomness():
+    with randomness.held(seed=0):
         for index in sorted({i * (length - 1) // max(PROBES - 1, 1) for i in range(PROBES)}):
             for part in _describe_sample(sample_of(dataset, index)):
                 hasher.update(b"\n" + part)
@@ -79,20 +78,6 @@ def dataset_signature(dataset: Any, batch_size: int, data_epochs: int, seed: int
 
 def _describe(spec: ParameterSpec) -> str:
     return f"{spec.name} ({spec.dtype}, {'x'.join(map(str, spec.shape)) or 'scalar'})"
-
-
-@contextmanager
-def _fixed_randomness() -> Iterator[None]:
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)
-        try:
-            yield
-        finally:
-            random.setstate(python_state)
-            np.random.set_state(numpy_state)
 
 
 def _describe_sample(sample: Any) -> Iterator[bytes]:
