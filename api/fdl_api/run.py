@@ -118,8 +118,8 @@ class FdlRunSpec(Model):
         le=10000,
         json_schema_extra=MUTABLE,
         description="Wanted total of members, shared over cohorts in listed order within their minReplicas and "
-        "maxReplicas; the cohorts' own replicas count when unset. Written by kubectl scale and by an HPA; values "
-        "outside the sums of the bounds are clamped. May be changed at any time.",
+        "maxReplicas; the cohorts' own replicas count when unset. Written by kubectl scale and by an HPA (which needs "
+        "it to be set first); values outside the sums of the bounds are clamped. May be changed at any time.",
     )
     trainer: TrainerSpec = Field(description="What every member runs.")
     mode: Mode = Field(

@@ -101,7 +101,7 @@ def test_metadata_that_fdl_does_not_know_is_kept() -> None:
 
 
 def test_python_names_and_api_names_build_the_same_cohort() -> None:
-    by_python = Cohort(name="a", vendor="nvidia", min_replicas=1, max_replicas=4, replicas=2)  # type: ignore[arg-type]
+    by_python = Cohort(name="a", vendor="nvidia", min_replicas=1, max_replicas=4, replicas=2)
     by_api = Cohort.model_validate({"name": "a", "vendor": "nvidia", "minReplicas": 1, "maxReplicas": 4, "replicas": 2})
     assert by_python == by_api
     assert by_api.ceiling == 4
