@@ -255,7 +255,7 @@ def test_kubectl_scales_prints_and_finds_runs_by_every_name(crds: ApiServer, nam
 
     header, line = kubectl(crds, "-n", namespace, "get", "fdl").stdout.splitlines()[:2]
     assert header.split() == ["NAME", "PHASE", "MODE", "MEMBERS", "PROGRESS", "GOODPUT", "AGE"]
-    assert line.split()[:4] == ["run", "Running", "cpu-cadence", "2/2"]
+    assert line.split()[:4] == ["fdlrun.fdl.dev/run", "Running", "cpu-cadence", "2/2"]
 
 
 def test_the_largest_run_stays_within_the_cost_that_a_rule_may_have(crds: ApiServer, namespace: str) -> None:
