@@ -1,5 +1,6 @@
 /* The first process of every pod: it holds the pod's namespaces open, reaps
  * orphans, and ends on SIGTERM. */
+#define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -15,11 +15,11 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 )
 
@@ -76,7 +76,7 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	ctx = logr.NewContext(ctx, klog.Background())
-	controller.NewProvisionController(klog.FromContext(ctx), client, name, hostPath{filepath.Clean(*root)},
+	controller.NewProvisionController(ctx, client, name, hostPath{filepath.Clean(*root)},
 		controller.LeaderElection(false)).Run(ctx)
 	return nil
 }
