@@ -61,6 +61,8 @@ RUN: Final = (
     _value("join.start", "hybrid", "use 'auto'"),
     _true("join.walkIns", "leave it out: members are the pods of spec.cohorts"),
     _set("elche.partitionRatios", "leave it out: shares follow the measured speed in mode 'cpu-cadence'"),
+    _true("elche.metaController", "leave it out: the level guard alone watches the anchor"),
+    _value("elche.guard", "growth", "use 'level'"),
     _set("elche.easgdAlpha", "leave it out: it belongs to mode 'cpu-async'"),
     _set("elche.maxOvershoot", "leave it out: it belongs to mode 'cpu-async'"),
     _true("elche.bf16Wire", "leave it out: parameters are sent as fp32"),

@@ -130,12 +130,14 @@ class ElcheSpec(Model):
         description="Fixed shares of the ranks, summing to 1, in sync modes. Not available in this release.",
     )
     meta_controller: bool = Field(
-        default=True, description="True shrinks the anchor when the learning rate falls by more than 30 % at once."
+        default=False,
+        description="True shrinks the anchor when the learning rate falls by more than 30 % at once. "
+        "Not available in this release.",
     )
     guard: Literal["level", "growth", "none"] = Field(
         default="level",
         description="What watches divergence between ranks: level stops the growth of the anchor when divergence rises "
-        "three times and is above divergenceThreshold; growth watches its rate and can halve the anchor.",
+        "three times and is above divergenceThreshold; growth (not available in this release) watches its rate.",
     )
     divergence_threshold: Annotated[float, Field(gt=0.0, le=10.0)] = Field(
         default=0.05,

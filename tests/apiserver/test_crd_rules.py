@@ -259,6 +259,16 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
         "spec.elche.partitionRatios: this field is not available in this release",
     ),
     (
+        "meta-controller",
+        (("spec.elche.metaController", True),),
+        "spec.elche.metaController: 'true' is not available in this release; leave it out",
+    ),
+    (
+        "growth-guard",
+        (("spec.elche.guard", "growth"),),
+        "spec.elche.guard: 'growth' is not available in this release; use 'level'",
+    ),
+    (
         "easgd",
         (("spec.elche.easgdAlpha", 0.5),),
         "spec.elche.easgdAlpha: this field is not available in this release; leave it out",
@@ -443,7 +453,6 @@ FROZEN: list[tuple[str, Any]] = [
     ("spec.elche.deadZone", 0.1),
     ("spec.elche.maxBatchDiff", None),
     ("spec.elche.relaxUp", True),
-    ("spec.elche.metaController", False),
     ("spec.elche.guard", "none"),
     ("spec.elche.divergenceThreshold", 0.3),
     ("spec.data.claim", "other"),
@@ -467,6 +476,7 @@ FROZEN: list[tuple[str, Any]] = [
     ("spec.join.start", "hybrid"),
     ("spec.join.walkIns", True),
     ("spec.elche.partitionRatios", [1.0]),
+    ("spec.elche.metaController", True),
     ("spec.elche.gamma", 0.5),
     ("spec.elche.easgdAlpha", 0.5),
     ("spec.elche.maxOvershoot", 1),
