@@ -61,7 +61,7 @@ def _refused(schema: Schema) -> bool:
 
 def _default(schema: Schema) -> str:
     value = schema.get("default")
-    if value in (None, {}):
+    if value is None or "properties" in schema:
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

@@ -584,6 +584,12 @@ def test_a_cohort_cannot_be_added_or_reordered(crds: ApiServer, full_run: dict[s
         assert (code, "spec.cohorts: cannot be changed after creation" in message) == (422, True)
 
 
+def test_what_the_bad_ones_are_edits_of_is_good(crds: ApiServer, namespace: str) -> None:
+    for where, manifest in ((RUNS.format(namespace), SMALL), (RUNS.format(namespace), FULL), (CLUSTERS, CLUSTER)):
+        answer = crds.request("POST", where, manifest, fieldValidation="Strict", dryRun="All")
+        assert (answer.code, answer.message) == (201, "")
+
+
 def test_every_rule_has_a_case() -> None:
     """A rule without a case above would never have been seen to work."""
     sentences = [case[2] for case in (*REFUSED, *CLUSTER_REFUSED)]
