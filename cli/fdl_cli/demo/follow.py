@@ -41,7 +41,7 @@ class Seen:
 class Follower:
     """One run of the demo."""
 
-    def __init__(self, console: Console, kube: Kube, peek: Peek, pids: Pids, namespace: str, run: str) -> None:
+    def __init__(self, console: Console, kube: Kube, peek: Peek, pids: Pids, *, namespace: str, run: str) -> None:
         self._console = console
         self._kube = kube
         self._peek = peek

@@ -1,4 +1,4 @@
-"""Checks what a run left on its checkpoint claim, in a pod of the trainer's image, with the programs that anyone can run:
+"""Checks what a run left on its checkpoint claim, in a pod of the trainer's image, with programs that anyone can run:
 
 * ``python -m fdl_trainer.audit``: every sample exactly once per epoch, from the indices that the loaders logged;
 * ``python -m fdl_trainer.export``: opens the newest checkpoint, verifies it, writes one file;
@@ -55,10 +55,11 @@ class Answer:
 def commands(question: Question) -> list[str]:
     """The shell commands, in order; ``$dir`` is the run's directory on the claim."""
     out = f"{MOUNT}/{question.run}.pt"
+    counts = f"--samples {question.samples} --epochs {question.epochs}"
     find = f"find {MOUNT} -type d -name audit -path {shlex.quote(f'*{question.run}*')}"
     told = [
         f"dir=$({find} | head -n 1); dir=${{dir%/audit}}",
-        f'python -m fdl_trainer.audit "$dir/audit" --samples {question.samples} --epochs {question.epochs} --json || true',
+        f'python -m fdl_trainer.audit "$dir/audit" {counts} --json || true',
         f'python -m fdl_trainer.export "$dir" {shlex.quote(out)}',
     ]
     if question.use:

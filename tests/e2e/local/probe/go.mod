@@ -1,0 +1,3 @@
+module fdl.dev/tests/probe
+
+go 1.26.0

@@ -1,0 +1,89 @@
+"""The chart's values: the file, the model and the schema say the same, and a misspelt key is refused everywhere."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tools.generate import chart
+
+ROOT = Path(__file__).resolve().parents[3]
+CHART = ROOT / "charts" / "fdl"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+FREE = {"env", "nodeSelector", "affinity", "podLabels", "podAnnotations", "requests", "limits", "global"}
+"""Values whose keys are the user's own."""
+
+
+def objects(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of all objects whose keys fdl defines."""
+    if isinstance(node, dict):
+        yield path
+        for key, child in node.items():
+            if key not in FREE:
+                yield from objects(child, (*path, key))
+    elif isinstance(node, list):
+        for index, child in enumerate(node):
+            yield from objects(child, (*path, index))
+
+
+def with_key(path: tuple[str | int, ...], key: str) -> dict[str, Any]:
+    """The values with one more key at a path."""
+    changed: Any = copy.deepcopy(VALUES)
+    here = changed
+    for part in path:
+        here = here[part]
+    here[key] = True
+    return changed  # type: ignore[no-any-return]
+
+
+def test_the_file_has_exactly_the_defaults_of_the_model() -> None:
+    assert chart.defaults() == VALUES
+
+
+def test_the_schema_takes_the_defaults() -> None:
+    jsonschema.validate(VALUES, SCHEMA)
+
+
+@pytest.mark.parametrize("path", list(objects(VALUES)), ids=lambda path: ".".join(map(str, path)) or "top")
+def test_a_misspelt_key_is_refused_by_name(path: tuple[str | int, ...]) -> None:
+    with pytest.raises(jsonschema.ValidationError, match="tolerationz"):
+        jsonschema.validate(with_key(path, "tolerationz"), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("operator", "replicas", 3),
+        ("operator", "replicas", "1"),
+        ("operator", "logLevel", "verbose"),
+        ("prober", "intervalSeconds", 1),
+        ("prober", "driverRoot", "run/nvidia"),
+        ("image", "pullPolicy", "Sometimes"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(section: str, key: str, value: object) -> None:
+    changed = copy.deepcopy(VALUES)
+    changed[section][key] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(changed, SCHEMA)
+
+
+def test_a_crd_in_the_chart_is_kept_on_uninstall_and_otherwise_the_generated_one() -> None:
+    for source in (ROOT / "crds").glob("*.yaml"):
+        lines = (CHART / "templates" / "crds" / source.name).read_text().splitlines()
+        copied = yaml.safe_load("\n".join(line for line in lines if not line.startswith("{{")))
+        assert copied["metadata"]["annotations"].pop("helm.sh/resource-policy") == "keep"
+        original = yaml.safe_load(source.read_text())
+        original["metadata"].setdefault("annotations", {})
+        assert copied == original
+
+
+def test_a_crd_that_helm_would_expand_is_refused() -> None:
+    with pytest.raises(ValueError, match="Helm would expand"):
+        chart.crd_template("metadata: {name: x}\n# {{ .Values }}\n")
