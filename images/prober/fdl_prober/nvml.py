@@ -4,7 +4,6 @@ Each look runs in a process of its own (``python -m fdl_prober.nvml``): a driver
 one look and not the prober, and after a driver update or a late driver start the new library is loaded.
 """
 
-import asyncio
 import ctypes
 import json
 import sys
@@ -18,6 +17,7 @@ from pydantic import Field
 from fdl_api.coverage import sm_token
 from fdl_api.model import StatusModel
 from fdl_api.report import Device
+from fdl_prober.child import run_module
 from fdl_prober.settings import LOADER
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -127,32 +127,15 @@ def look(library: str) -> NvmlReport:
         _optional(pynvml.nvmlShutdown)
 
 
-def parse_output(library: str, code: int | None, output: bytes, errors: bytes) -> NvmlReport:
-    """What a look's process wrote; a process that died or wrote nonsense is a driver that does not work."""
+async def _ask(library: str, limit_seconds: float) -> NvmlReport:
+    """What one library says; a process that died or wrote nonsense is a driver that does not work."""
+    ended = await run_module("fdl_prober.nvml", library, limit_seconds)
+    if ended.code is None:
+        return NvmlReport(library=library, error=f"NVML did not answer within {limit_seconds:g} s")
     try:
-        return NvmlReport.model_validate_json(output)
+        return NvmlReport.model_validate_json(ended.output)
     except ValueError:
-        tail = errors.decode(errors="replace").strip().splitlines()[-1:]
-        return NvmlReport(library=library, error=f"the look at NVML ended with code {code}: {' '.join(tail)}"[:400])
-
-
-async def _ask(library: str, timeout: float) -> NvmlReport:  # noqa: ASYNC109 - the process is killed at the limit
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "fdl_prober.nvml",
-        library,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        output, errors = await asyncio.wait_for(process.communicate(), timeout)
-    except TimeoutError:
-        return NvmlReport(library=library, error=f"NVML did not answer within {timeout:g} s")
-    finally:
-        if process.returncode is None:
-            process.kill()  # not waited for: a process inside a hung driver call cannot be reaped
-    return parse_output(library, process.returncode, output, errors)
+        return NvmlReport(library=library, error=f"the look at NVML ended with code {ended.code}: {ended.error}"[:400])
 
 
 async def observe(roots: Iterable[str], timeout_seconds: float = TIMEOUT_SECONDS) -> NvmlReport:

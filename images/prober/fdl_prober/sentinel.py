@@ -1,11 +1,11 @@
 """Hash of a file on the shared volume: nodes that see different content have different mounts."""
 
-import asyncio
 import hashlib
 import sys
 from pathlib import Path
 
 from fdl_api.report import Sentinel
+from fdl_prober.child import run_module
 
 MAX_BYTES = 64 * 1024 * 1024
 TIMEOUT_SECONDS = 20.0
@@ -28,24 +28,12 @@ def digest(path: Path) -> str:
 
 async def observe(path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Sentinel:
     """Hash the file in a process of its own: a network file system that hangs must not hang the prober."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "fdl_prober.sentinel",
-        str(path),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        output, errors = await asyncio.wait_for(process.communicate(), timeout_seconds)
-    except TimeoutError:
+    ended = await run_module("fdl_prober.sentinel", str(path), timeout_seconds)
+    if ended.code is None:
         return Sentinel(path=str(path), error=f"reading did not end within {timeout_seconds:g} s")
-    finally:
-        if process.returncode is None:
-            process.kill()  # not waited for: a process that hangs in a mount cannot be reaped
-    if process.returncode != 0:
-        return Sentinel(path=str(path), error=errors.decode(errors="replace").strip()[-300:] or "reading failed")
-    return Sentinel(path=str(path), sha256=output.decode().strip())
+    if ended.code != 0:
+        return Sentinel(path=str(path), error=ended.error[-300:] or "reading failed")
+    return Sentinel(path=str(path), sha256=ended.output.decode().strip())
 
 
 if __name__ == "__main__":

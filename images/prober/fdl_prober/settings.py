@@ -53,9 +53,7 @@ def _seconds(env: Mapping[str, str], key: str, default: float | None, low: float
     except ValueError:
         value = float("nan")
     if not low <= value <= high:
-        raise SettingsError(
-            f"{key}={text!r} is no number of seconds from {low:g} to {high:g}; correct the chart."
-        )
+        raise SettingsError(f"{key}={text!r} is no number of seconds from {low:g} to {high:g}; correct the chart.")
     return value
 
 

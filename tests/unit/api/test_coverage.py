@@ -101,8 +101,16 @@ def test_machine_code_never_runs_on_an_older_device_or_another_generation(a: int
 
 @pytest.mark.parametrize(
     ("target_version", "token"),
-    [(90008, "gfx908"), (90010, "gfx90a"), (90402, "gfx942"), (90500, "gfx950"), (100300, "gfx1030")]
-    + [(110000, "gfx1100"), (110501, "gfx1151"), (120001, "gfx1201")],
+    [
+        (90008, "gfx908"),
+        (90010, "gfx90a"),
+        (90402, "gfx942"),
+        (90500, "gfx950"),
+        (100300, "gfx1030"),
+        (110000, "gfx1100"),
+        (110501, "gfx1151"),
+        (120001, "gfx1201"),
+    ],
 )
 def test_gfx_tokens_write_minor_and_stepping_in_hexadecimal(target_version: int, token: str) -> None:
     assert gfx_token(target_version) == token

@@ -1,0 +1,114 @@
+"""AMD devices from recorded KFD trees."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fdl_prober import kfd, pci
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_eight_mi300x() -> None:
+    report = kfd.observe(DATA / "mi300x/sys")
+    assert report.driver == "6.12.12"
+    assert [device.arch for device in report.devices] == ["gfx942"] * 8
+    assert [device.index for device in report.devices] == list(range(8))
+    first, last = report.devices[0], report.devices[7]
+    assert (first.name, first.pci, first.device_node) == (
+        "AMD Instinct MI300X OAM",
+        "0000:05:00.0",
+        "/dev/dri/renderD128",
+    )
+    assert first.memory_bytes == 206141652992
+    assert (last.pci, last.device_node) == ("0000:e5:00.0", "/dev/dri/renderD184")
+    assert len({device.uuid for device in report.devices}) == 8
+
+
+def test_a_radeon_has_no_product_name_and_is_a_device_all_the_same() -> None:
+    (device,) = kfd.observe(DATA / "radeon/sys").devices
+    assert (device.arch, device.name, device.uuid) == ("gfx1100", "unknown", "GPU-c2f8b3a0e5d41177")
+
+
+def test_two_generations_in_one_node() -> None:
+    instinct, radeon = kfd.observe(DATA / "mixed/sys").devices
+    assert (instinct.arch, instinct.pci) == ("gfx90a", "0000:c1:00.0")
+    assert (radeon.arch, radeon.pci, radeon.uuid) == ("gfx1030", "0000:23:01.0", "0000:23:01.0")
+
+
+def test_no_kfd_is_an_empty_report(tmp_path: Path) -> None:
+    assert kfd.observe(tmp_path) == kfd.KfdReport()
+
+
+def node(root: Path, number: int, properties: str) -> Path:
+    folder = root / f"devices/virtual/kfd/kfd/topology/nodes/{number}"
+    folder.mkdir(parents=True)
+    (folder / "properties").write_text(properties)
+    return folder
+
+
+def test_the_tree_below_devices_is_found_too(tmp_path: Path) -> None:
+    node(tmp_path, 0, "cpu_cores_count 8\nsimd_count 0\n")
+    node(tmp_path, 1, "simd_count 256\ngfx_target_version 90008\n")
+    report = kfd.observe(tmp_path)
+    assert [device.arch for device in report.devices] == ["gfx908"]
+    assert report.source.endswith("devices/virtual/kfd/kfd/topology")
+
+
+def test_nodes_are_numbered_as_numbers(tmp_path: Path) -> None:
+    for number in (10, 9, 2):
+        node(tmp_path, number, f"simd_count 4\ngfx_target_version 90402\nlocation_id {number << 8}\n")
+    assert [d.pci for d in kfd.observe(tmp_path).devices] == ["0000:02:00.0", "0000:09:00.0", "0000:0a:00.0"]
+
+
+def test_what_the_kernel_hides_is_counted_and_not_taken_for_absent(tmp_path: Path) -> None:
+    node(tmp_path, 0, "cpu_cores_count 8\nsimd_count 0\n")
+    node(tmp_path, 1, "")
+    report = kfd.observe(tmp_path)
+    assert (report.hidden, report.devices, report.error) == (1, (), "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing the reader's user needs root")
+def test_a_refused_file_is_hidden_too(tmp_path: Path) -> None:
+    node(tmp_path, 1, "simd_count 4\n")
+    secret = tmp_path / "devices/virtual/kfd/kfd/topology/nodes/1/properties"
+    secret.chmod(0)
+    reached = [path for path in (tmp_path, *tmp_path.parents) if path.stat().st_uid == 0 and path != Path("/")]
+    modes = {path: path.stat().st_mode for path in reached}
+    try:
+        for path in reached:
+            path.chmod(modes[path] | 0o055)
+        os.seteuid(65534)
+        report = kfd.observe(tmp_path)
+    finally:
+        os.seteuid(0)
+        for path, mode in modes.items():
+            path.chmod(mode)
+    assert report.hidden == 1
+
+
+def test_nonsense_in_a_file_is_named(tmp_path: Path) -> None:
+    node(tmp_path, 1, "simd_count many\n")
+    report = kfd.observe(tmp_path)
+    assert "nodes/1" in report.error
+    assert "many" in report.error
+
+
+def test_a_device_without_architecture_is_kept(tmp_path: Path) -> None:
+    node(tmp_path, 1, "simd_count 4\n")
+    (device,) = kfd.observe(tmp_path).devices
+    assert device.arch == ""
+
+
+@pytest.mark.parametrize(
+    ("tree", "gpus"),
+    [("mi300x", {"amd": 8}), ("radeon", {"amd": 1}), ("mixed", {"amd": 2, "nvidia": 1})],
+)
+def test_gpus_by_pci_identity(tree: str, gpus: dict[str, int]) -> None:
+    """A server's own VGA chip, an Intel display and an NVIDIA audio function are no GPUs of ours."""
+    assert pci.gpus(DATA / tree / "sys") == gpus
+
+
+def test_no_pci_bus_is_no_gpu(tmp_path: Path) -> None:
+    assert pci.gpus(tmp_path) == {}
