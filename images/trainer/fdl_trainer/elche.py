@@ -442,8 +442,12 @@ def _cap(wanted: dict[str, int], epoch_batches: int) -> tuple[dict[str, int], bo
     """Scale quotas down so that a window does not exceed a data epoch; at least one batch each wins over the cap."""
     if sum(wanted.values()) <= epoch_batches:
         return wanted, False
-    shares = apportion(list(wanted.values()), epoch_batches)
-    return {uid: max(1, share) for uid, share in zip(wanted, shares, strict=True)}, True
+    shares = dict(zip(wanted, apportion(list(wanted.values()), epoch_batches), strict=True))
+    for uid in [uid for uid, share in shares.items() if share == 0]:
+        largest = max(shares, key=lambda other: shares[other])
+        shares[largest] = max(1, shares[largest] - 1)
+        shares[uid] = 1
+    return shares, True
 
 
 def _round(value: float) -> int:
