@@ -159,7 +159,9 @@ class RankHello(Message):
     address: str
     model_digest: str = Field(max_length=64, description="SHA-256 (hex) over the ordered (name, dtype, shape).")
     model: list[ParameterSpec] = Field(default_factory=list, max_length=20000)
-    dataset_digest: str = Field(max_length=64, description="SHA-256 (hex) over length, batch size, epochs, seed, probes.")
+    dataset_digest: str = Field(
+        max_length=64, description="SHA-256 (hex) over length, batch size, epochs, seed, probes."
+    )
     dataset_samples: int = Field(description="Samples in the training set.")
     total_samples: int = Field(description="Samples that the whole run commits (dataset_samples x data epochs).")
     committed: Position = Field(description="Newest state this rank holds: from a checkpoint, or of a live run.")
@@ -268,9 +270,14 @@ class Evaluated(Message):
 
 
 class Finished(Message):
-    """The rank has nothing left to do for the run and will exit after the coordinator's Done."""
+    """The rank has nothing left to do for the run and will exit after the coordinator's Done.
+
+    It holds for the epoch it names: when the writer dies before the last checkpoint is durable, the next epoch's
+    ranks say it anew.
+    """
 
     type: Literal["finished"] = "finished"
+    epoch: int = Field(description="Membership epoch of the rank when it had nothing left to do.")
     window: int
     saved: Saved
 

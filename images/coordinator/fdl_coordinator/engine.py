@@ -229,8 +229,9 @@ class Engine(Opening):
     def finished(self, rank_uid: str, report: Finished, now: float) -> list[Send]:
         """A rank has nothing left to do."""
         rank = self.seats.rank(rank_uid)
-        if rank is None:
-            return []
+        current = self.epochs.current
+        if rank is None or (current is not None and report.epoch < current.epoch):
+            return []  # said before a death that may have made this rank the writer: it will say it again
         rank.finished = True
         return self._maybe_done(now)
 

@@ -65,6 +65,9 @@ class Succession(Ending):
                 seat.state = SeatState.ACTIVE
         if self.outcome is Outcome.TRAINING:
             self.outcome = Outcome.RECOVERING
+        for member in survivors:
+            if (rank := self.seats.rank(member.uid)) is not None:
+                rank.finished = False  # the dead one may have been the writer of the last checkpoint
         out += self._announce(self.epochs.begin(survivors, EpochCause.DEATH, gone))
         if self.stop is not None:
             out += [(member.uid, self.stop) for member in survivors]

@@ -41,9 +41,13 @@ class AuditLog:
         """The rank committed a window of these ranks' first batches."""
         self._write({"k": "commit", **self._head, "epoch": epoch, "window": window, "contributions": contributions})
 
-    def resume(self, window: int) -> None:
-        """The rank starts this attempt from a checkpoint of this window (0: from nothing)."""
-        self._write({"k": "resume", **self._head, "window": window})
+    def void(self, window: int) -> None:
+        """The rank gave up what it was handed in this window, which is not committed, and will be handed it anew."""
+        self._write({"k": "void", **self._head, "window": window})
+
+    def resume(self, window: int, epoch: int = 0) -> None:
+        """The rank starts in this membership epoch from a checkpoint of this window (0: from nothing)."""
+        self._write({"k": "resume", **self._head, "epoch": epoch, "window": window})
 
     def close(self) -> None:
         """Close the file."""
@@ -121,8 +125,10 @@ class _Logs:
     """(attempt, uid, window) -> ordinal -> (data epoch, indices)."""
     commits: dict[tuple[int, int], dict[int, dict[str, int]]] = field(default_factory=dict)
     """(attempt, window) -> epoch -> contributions."""
-    resumes: dict[int, int] = field(default_factory=dict)
-    """attempt -> window from which it started."""
+    resumes: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(attempt, epoch of the start) -> window from which it started. An attempt may start again when all had died."""
+    void: int = 0
+    """Samples that ranks were handed and gave up again."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -171,7 +177,7 @@ def prove(files: Iterable[Path], samples: int, data_epochs: int) -> Proof:
         epochs=tuple(_epoch_proof(i, counts, samples) for i, counts in enumerate(seen)),
         windows=len(counted),
         void=sum(len(by_epoch) for by_epoch in logs.commits.values()) - len(counted),
-        uncommitted=handed_out_total - committed,
+        uncommitted=handed_out_total + logs.void - committed,
         problems=tuple(logs.problems),
     )
 
@@ -193,21 +199,26 @@ def _counting_commits(logs: _Logs) -> dict[tuple[int, int], dict[str, int]]:
     """Contributions of each (attempt, window) that is part of the final model."""
     result: dict[tuple[int, int], dict[str, int]] = {}
     for (attempt, window), by_epoch in logs.commits.items():
-        later = [start for other, start in logs.resumes.items() if other > attempt]
-        if window <= min(later, default=window):
-            result[attempt, window] = by_epoch[max(by_epoch)]
+        valid = [epoch for epoch in by_epoch if window <= _floor(logs, attempt, epoch, window)]
+        if valid:
+            result[attempt, window] = by_epoch[max(valid)]
     windows = Counter(window for _, window in result)
     for window, count in sorted(windows.items()):
         if count > 1:
             logs.problems.append(f"Window {window} was committed by {count} attempts, and no resume voids one.")
     attempts = sorted({attempt for attempt, _ in logs.commits})
     for attempt in attempts[1:]:
-        if attempt not in logs.resumes:
+        if attempt not in {started for started, _ in logs.resumes}:
             logs.problems.append(f"Attempt {attempt} does not say from which window it resumed.")
     for window in range(1, max(windows, default=0) + 1):
         if window not in windows:
             logs.problems.append(f"No rank logged the commit of window {window}.")
     return result
+
+
+def _floor(logs: _Logs, attempt: int, epoch: int, window: int) -> int:
+    """Lowest window from which a later start resumed; commits above it are void."""
+    return min((start for point, start in logs.resumes.items() if point > (attempt, epoch)), default=window)
 
 
 def _read(path: Path, logs: _Logs) -> None:
@@ -237,8 +248,10 @@ def _take(record: dict[str, Any], logs: _Logs) -> None:
         if by_epoch.setdefault(int(record["epoch"]), contributions) != contributions:
             logs.problems.append(f"Ranks disagree on who contributed to window {window} in epoch {record['epoch']}.")
     elif kind == "resume":
-        if logs.resumes.setdefault(attempt, window) != window:
+        if logs.resumes.setdefault((attempt, int(record.get("epoch", 0))), window) != window:
             logs.problems.append(f"Ranks disagree on the window from which attempt {attempt} started.")
+    elif kind == "void":
+        logs.void += sum(len(item[1]) for item in logs.batches.pop((attempt, uid, window), {}).values())
     else:
         raise ValueError(f"unknown kind {kind!r}")
 

@@ -25,6 +25,8 @@ class Flag(IntFlag):
     """A checkpoint is due by the interval."""
     SAVE = 8
     """A checkpoint is wanted now (before a stop, or on request)."""
+    NONFINITE = 16
+    """The rank's model is not finite: it contributes nothing to this window."""
 
 
 NO_FLAGS = Flag(0)

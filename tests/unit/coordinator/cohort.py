@@ -161,7 +161,9 @@ class Cohort:
     def finish(self, saved: Saved = Saved.SAVED) -> None:
         """All present members say that they are done."""
         for rank in self.training():
-            self.deliver(self.engine.finished(rank.uid, wire.Finished(window=rank.window, saved=saved), self.now))
+            assert rank.epoch is not None
+            report = wire.Finished(epoch=rank.epoch.epoch, window=rank.window, saved=saved)
+            self.deliver(self.engine.finished(rank.uid, report, self.now))
 
     def training(self) -> list[SimulatedRank]:
         """Members of the newest epoch that any living rank is in, in rank order."""

@@ -279,9 +279,9 @@ class TestEnd:
         assert all(rank.settled == 1 for rank in cohort.ranks.values())
         first, *others = cohort.training()
         for rank in others:
-            cohort.deliver(cohort.engine.finished(rank.uid, wire.Finished(window=1, saved="saved"), cohort.now))
+            cohort.deliver(cohort.engine.finished(rank.uid, wire.Finished(epoch=1, window=1, saved="saved"), cohort.now))
         assert cohort.engine.outcome is wire.Outcome.TRAINING
-        cohort.deliver(cohort.engine.finished(first.uid, wire.Finished(window=1, saved="saved"), cohort.now))
+        cohort.deliver(cohort.engine.finished(first.uid, wire.Finished(epoch=1, window=1, saved="saved"), cohort.now))
         assert cohort.engine.outcome is wire.Outcome.SUCCEEDED
         assert all(rank.done is not None and rank.done.exit_code == 0 for rank in cohort.ranks.values())
 
@@ -294,8 +294,16 @@ class TestEnd:
     def test_the_writers_death_after_the_final_commit_makes_the_next_one_the_writer(self) -> None:
         cohort = three()
         cohort.window(final=True)
-        cohort.kill(cohort.training()[0])
+        first, *others = cohort.training()
+        said = wire.Finished(epoch=1, window=1, saved="saved")
+        for rank in others:
+            cohort.deliver(cohort.engine.finished(rank.uid, said, cohort.now))
+        cohort.kill(first)
         assert members_of(cohort.epochs[-1])[0] == "m1.1/0"
+        assert cohort.engine.outcome is not wire.Outcome.SUCCEEDED, "nobody has written the last checkpoint"
+        for rank in others:
+            cohort.deliver(cohort.engine.finished(rank.uid, said, cohort.now))
+        assert cohort.engine.outcome is not wire.Outcome.SUCCEEDED, "that was said in the epoch before"
         cohort.finish()
         assert cohort.engine.outcome is wire.Outcome.SUCCEEDED
 

@@ -1,0 +1,214 @@
+"""Puts one rank together: from what the script gave and what the run says to a :class:`fdl_trainer.loop.Loop`."""
+
+import hashlib
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fdl_api import wire
+from fdl_api.reasons import Ended
+from fdl_api.run import ElcheSpec, Mode
+from fdl_api.version import WIRE_VERSION
+from fdl_trainer import ledger, plan
+from fdl_trainer.audit import AuditLog
+from fdl_trainer.averaging import ModelState
+from fdl_trainer.cohort import Cohort, Line
+from fdl_trainer.control import Channel
+from fdl_trainer.datasets import length_of
+from fdl_trainer.ending import user_code
+from fdl_trainer.epochs import EpochBook
+from fdl_trainer.loader import Loader
+from fdl_trainer.loop import Loop
+from fdl_trainer.member import Member
+from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.progress import Reporter
+from fdl_trainer.replica import Replica
+from fdl_trainer.resume import Resumed, newest, random_state
+from fdl_trainer.saving import Saver, problem_with
+from fdl_trainer.signature import dataset_signature, model_signature
+from fdl_trainer.solo import SOLO_UID, SoloLine
+
+log = logging.getLogger(__name__)
+
+DEFAULT_KEEP = 3
+DEFAULT_INTERVAL_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """The arguments of ``session.setup``."""
+
+    model: Callable[[], nn.Module]
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+    dataset: Any
+    batch_size: int
+    epochs: int
+    seed: int
+    collate: Callable[[list[Any]], Any] | None
+
+
+def assemble(
+    job: Job, member: Member | None, device: torch.device, solo_directory: Path | None
+) -> tuple[Loop, nn.Module]:
+    """Build model, optimizer, replicated state and line; nothing is dialled yet.
+
+    Raises:
+        RunEndedError: the dataset, the model or a checkpoint cannot be used.
+    """
+    samples = _checked_samples(job, member)
+    torch.manual_seed(job.seed)
+    model = job.model().to(device)
+    optimizer = job.optimizer(model.parameters())
+    _seed_rank(job.seed, member)
+    state = ModelState(model)
+    model_digest, specs = model_signature(model)
+    directory = _directory(member, solo_directory)
+    resumed = newest(directory, model_digest)
+    spec = PlanSpec.of(member.config.mode if member else Mode.CPU_CADENCE, member.config.elche if member else ElcheSpec())
+    control = plan.create(ledger.create(samples, job.batch_size, job.epochs, job.seed), spec)
+    control = resumed.apply(model, optimizer, control, _place(member))
+    state.capture()
+
+    book = EpochBook(member.rank_uid if member else SOLO_UID)
+    hello = _Hello(member, model_digest, specs, _data_digest(job), control, resumed)
+    cohort = Cohort(member.address if member else "127.0.0.1", book, lambda on_epoch: _line(member, book, hello, on_epoch))
+    saver = _saver(directory, member, book.uid, model_digest, cohort.line)
+    replica = Replica(state, optimizer, control, spec, writable=saver is not None)
+    audit = _audit(directory, member)
+    reporter = hello.reporter = Reporter(cohort.line, control)
+    loader = Loader(
+        job.dataset, samples=samples, seed=job.seed, device=device, collate=job.collate, audit=audit
+    )
+    place = _place(member)
+    loop = Loop(book.uid, cohort, replica, loader, reporter, saver, audit, lambda: random_state(place))
+    cohort.line.pulse.phase = wire.Phase.WAIT
+    return loop, model
+
+
+class _Hello:
+    """Makes this rank's Hello: its first one, and those of a rank that trains already."""
+
+    def __init__(
+        self,
+        member: Member | None,
+        model_digest: str,
+        specs: list[wire.ParameterSpec],
+        data_digest: str,
+        control: Control,
+        resumed: Resumed,
+    ) -> None:
+        self.reporter: Reporter | None = None
+        self._member = member
+        self._model_digest = model_digest
+        self._specs = specs
+        self._data_digest = data_digest
+        self._books = control.ledger
+        self._start = wire.Position(epoch=0, window=control.window)
+        self._problem = resumed.problem
+
+    def __call__(self) -> wire.RankHello:
+        member, reporter = self._member, self.reporter
+        assert member is not None
+        return wire.RankHello(
+            wire_version=WIRE_VERSION,
+            run_uid=member.config.run_uid,
+            attempt=member.config.attempt,
+            member_uid=member.uid,
+            member=member.name,
+            cohort=member.cohort,
+            local_rank=member.local_rank,
+            address=member.address,
+            model_digest=self._model_digest,
+            model=self._specs,
+            dataset_digest=self._data_digest,
+            dataset_samples=self._books.samples,
+            total_samples=self._books.total,
+            committed=reporter.position() if reporter is not None else self._start,
+            checkpoint_error=self._problem[:1024],
+            echo=reporter.echo() if reporter is not None else None,
+        )
+
+
+def _line(member: Member | None, book: EpochBook, hello: _Hello, on_epoch: Callable[[wire.Epoch], None]) -> Line:
+    return Channel(member.endpoint, hello, book, on_epoch) if member else SoloLine(book, on_epoch)
+
+
+def _checked_samples(job: Job, member: Member | None) -> int:
+    try:
+        samples = length_of(job.dataset)
+    except (TypeError, ValueError) as error:
+        raise user_code(Ended.DATASET_TOO_SMALL, f"The dataset cannot be used: {error}.", data=True) from error
+    if job.batch_size < 1 or job.epochs < 1:
+        raise user_code(
+            Ended.SCRIPT_RAISED, f"batch_size is {job.batch_size} and epochs is {job.epochs}; both must be at least 1."
+        )
+    ranks = sum(item.min_replicas * item.devices_per_replica for item in member.config.cohorts) if member else 1
+    if samples < ranks:
+        raise user_code(
+            Ended.DATASET_TOO_SMALL,
+            f"The dataset has {samples} samples and the run at least {ranks} ranks: some could never train. Use more "
+            "data or fewer members.",
+            data=True,
+        )
+    return samples
+
+
+def _data_digest(job: Job) -> str:
+    try:
+        return dataset_signature(job.dataset, job.batch_size, job.epochs, job.seed)
+    except Exception as error:
+        text = f"The dataset could not be read ({type(error).__name__}: {error}): check the data directory."
+        raise user_code(Ended.SCRIPT_RAISED, text, data=True) from error
+
+
+def _directory(member: Member | None, solo: Path | None) -> Path | None:
+    if member is None:
+        return solo
+    return Path(member.config.checkpoint_dir) if member.config.checkpoint_dir else None
+
+
+def _saver(directory: Path | None, member: Member | None, uid: str, model_digest: str, line: Line) -> Saver | None:
+    if directory is None:
+        return None
+    problem = problem_with(directory)
+    if problem:
+        log.warning("%s", problem)
+        failed = wire.CheckpointFailed(window=0, reason=Ended.CHECKPOINT_UNREADABLE, message=problem[:1024])
+        line.send(failed, sticky="checkpoint")
+        return None
+    spec = member.config.checkpoint if member else None
+    return Saver(
+        directory,
+        keep=spec.keep if spec else DEFAULT_KEEP,
+        interval_seconds=spec.interval_seconds if spec else DEFAULT_INTERVAL_SECONDS,
+        attempt=member.config.attempt if member else 1,
+        name=uid,
+        model_digest=model_digest,
+        send=line.send,
+    )
+
+
+def _audit(directory: Path | None, member: Member | None) -> AuditLog | None:
+    if member is None or directory is None or not member.config.audit:
+        return None
+    return AuditLog(directory / "audit", member.name, member.local_rank, member.rank_uid, member.config.attempt)
+
+
+def _place(member: Member | None) -> str:
+    """A rank's place in the run, the same for all incarnations."""
+    return f"{member.cohort}-{member.ordinal}/{member.local_rank}" if member else SOLO_UID
+
+
+def _seed_rank(seed: int, member: Member | None) -> None:
+    """Give each place noise of its own (dropout, augmentation); the model was made with the common seed."""
+    mixed = hashlib.sha256(f"{seed} {_place(member)}".encode()).digest()
+    torch.manual_seed(int.from_bytes(mixed[:7], "big"))
+    random.seed(int.from_bytes(mixed[:7], "big"))
+    np.random.seed(int.from_bytes(mixed[:4], "big"))

@@ -1,0 +1,87 @@
+"""How a rank's process ends: one exception that carries its last words.
+
+It derives from BaseException, so that a script's ``except Exception`` never swallows a fencing or a stop.
+"""
+
+from dataclasses import dataclass, field
+
+from fdl_api.exitcodes import PodExit
+from fdl_api.reasons import Ended
+from fdl_api.termination import Cause, Saved, Termination
+
+MAX_MESSAGE = 1024
+MAX_TRACEBACK = 2400
+
+
+@dataclass
+class RunEndedError(BaseException):
+    """The rank has to end now, for a reason that is no fault of the line it is raised at.
+
+    Attributes:
+        code: exit code of the member's pod.
+        reason: one of :class:`fdl_api.reasons.Ended` or of :class:`fdl_api.reasons.Refusal`.
+        message: one sentence: what, where, what to do.
+        cause: whose budget it is billed to.
+        permanent: a retry cannot help until a person acts.
+        saved: whether the work is in a checkpoint.
+        last_window: the last committed window, if the rank knows.
+    """
+
+    code: PodExit
+    reason: str
+    message: str
+    cause: Cause
+    permanent: bool = False
+    saved: Saved = Saved.NOTHING
+    last_window: int | None = field(default=None)
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+    def termination(self) -> Termination:
+        """The termination message of this end."""
+        return Termination(
+            cause=self.cause,
+            reason=self.reason[:64],
+            message=self.message[:MAX_MESSAGE],
+            permanent=self.permanent,
+            saved=self.saved,
+            exit_code=int(self.code),
+            last_window=self.last_window,
+        )
+
+
+def user_code(reason: Ended, message: str, *, data: bool = False) -> RunEndedError:
+    """An end that a person must mend, in the script or (``data``) in the data."""
+    return RunEndedError(PodExit.DATA if data else PodExit.USER_CODE, reason, message, Cause.APP, permanent=True)
+
+
+def fenced(message: str) -> RunEndedError:
+    """The run went on without this incarnation."""
+    return RunEndedError(PodExit.FENCED, Ended.FENCED, message, Cause.FENCED, permanent=True)
+
+
+def coordinator_lost(message: str, last_window: int | None = None) -> RunEndedError:
+    """The coordinator did not answer within the limit."""
+    return RunEndedError(
+        PodExit.COORDINATOR_LOST, Ended.COORDINATOR_LOST, message, Cause.INFRASTRUCTURE, last_window=last_window
+    )
+
+
+def done(exit_code: int, reason: str, message: str, saved: Saved, last_window: int) -> RunEndedError:
+    """The coordinator's ``Done``, as the rank's end."""
+    try:
+        code = PodExit(exit_code)
+    except ValueError:
+        code = PodExit.INTERNAL
+    causes = {
+        PodExit.DONE: Cause.COMPLETE,
+        PodExit.LEFT: Cause.PREEMPTION,
+        PodExit.FENCED: Cause.FENCED,
+        PodExit.USER_CODE: Cause.APP,
+        PodExit.DIVERGED: Cause.APP,
+        PodExit.DATA: Cause.APP,
+    }
+    cause = causes.get(code, Cause.INFRASTRUCTURE)
+    text = message or ("The run is complete." if code is PodExit.DONE else "The coordinator ended the run.")
+    return RunEndedError(code, reason or Ended.COMPLETED, text, cause, saved=saved, last_window=last_window)

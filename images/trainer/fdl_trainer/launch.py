@@ -1,0 +1,105 @@
+"""``fdl_trainer.run``: the one call of a script, in a run and on a laptop."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from fdl_api.exitcodes import PodExit
+from fdl_api.reasons import Ended
+from fdl_api.termination import Cause
+from fdl_trainer import member as members
+from fdl_trainer.ending import RunEndedError, user_code
+from fdl_trainer.session import Session
+from fdl_trainer.threads import threads_here
+
+log = logging.getLogger(__name__)
+
+SOLO_DIRECTORY_VARIABLE = "FDL_SOLO_DIRECTORY"
+"""Where a solo run keeps and finds its checkpoints; without it, it keeps none."""
+
+
+
+class _Completed:
+    """This process's only session; read by :mod:`fdl_trainer.rank`."""
+
+    session: Session | None = None
+
+
+def run(main: Callable[[Session], object]) -> None:
+    """Train: call ``main(session)`` and see the run through to its end.
+
+    In a run's member it trains as one rank; elsewhere alone, on this machine. Returns once the run is complete.
+
+    Args:
+        main: the script's function. It must call ``session.setup`` and loop over the session.
+
+    Raises:
+        RunEndedError: in a run, this rank has to end before the run is complete (a BaseException).
+    """
+    if _Completed.session is not None:
+        raise user_code(Ended.SCRIPT_RAISED, "fdl_trainer.run was called twice; a script trains once.")
+    inside = members.is_member()
+    _refuse_used_cuda()
+    session = _Completed.session = _session(inside)
+    _handle_signals(session)
+    try:
+        main(session)
+        session.finish()
+    except RunEndedError as ended:
+        if ended.last_window is None:
+            ended.last_window = session.last_window
+        if inside:
+            raise
+        sys.exit(_solo_end(ended))
+    finally:
+        session.close()
+    for name, value in session.metrics.items():
+        print(f"{name}: {value:.4f}", flush=True)
+
+
+def completed() -> bool:
+    """Whether :func:`run` saw a run through in this process."""
+    return _Completed.session is not None and _Completed.session.complete
+
+
+def last_window() -> int | None:
+    """Last window that this process committed."""
+    return _Completed.session.last_window if _Completed.session is not None else None
+
+
+def _session(inside: bool) -> Session:
+    if not inside:
+        directory = os.environ.get(SOLO_DIRECTORY_VARIABLE)
+        return Session(None, Path(directory) if directory else None)
+    torch.set_num_threads(threads_here())
+    return Session(members.from_environment())
+
+
+def _handle_signals(session: Session) -> None:
+    def leave(number: int, frame: FrameType | None) -> None:
+        if not session.ask_to_leave():
+            raise RunEndedError(
+                PodExit.LEFT, Ended.LEFT, "The rank was asked to leave before it took part.", Cause.PREEMPTION
+            )
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+def _refuse_used_cuda() -> None:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        raise user_code(
+            Ended.SCRIPT_RAISED,
+            "The script touched CUDA before fdl_trainer.run: move that code into the function that run calls, so that "
+            "each rank gets its own device first.",
+        )
+
+
+def _solo_end(ended: RunEndedError) -> int:
+    print(f"fdl: {ended.message}", file=sys.stderr)
+    return 0 if ended.code is PodExit.LEFT else int(ended.code)

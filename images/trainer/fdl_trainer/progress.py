@@ -1,0 +1,105 @@
+"""What a rank tells the coordinator of its training, and what it echoes to a restarted one."""
+
+from dataclasses import dataclass
+
+from fdl_api import wire
+from fdl_api.termination import Saved
+from fdl_trainer.cohort import Cohort, Line
+from fdl_trainer.plan import Control
+from fdl_trainer.tail import Tail
+
+
+@dataclass
+class Reporter:
+    """Messages about commits and epochs; assigned whole, so that the control thread may read at any time.
+
+    Attributes:
+        line: the line to the coordinator.
+        epoch: the present epoch, None before the first.
+        control: the replicated state at the last commit.
+    """
+
+    line: Line
+    control: Control
+    epoch: wire.Epoch | None = None
+    stop_saved: bool = False
+
+    def echo(self) -> wire.Echo | None:
+        """What a coordinator that does not know this rank's training needs; None before the first epoch."""
+        epoch, control = self.epoch, self.control
+        if epoch is None:
+            return None
+        return wire.Echo(
+            generation=self.line.generation,
+            epoch=epoch.epoch,
+            members=epoch.members,
+            committed=wire.Position(epoch=epoch.epoch, window=control.window),
+            samples=control.samples,
+            max_epoch=max(epoch.epoch, self.line.book.max_heard),
+        )
+
+    def position(self) -> wire.Position:
+        """Newest committed point of this rank."""
+        epoch = self.epoch.epoch if self.epoch is not None else 0
+        return wire.Position(epoch=epoch, window=self.control.window)
+
+    def entered(self, epoch: wire.Epoch, control: Control) -> None:
+        """An epoch was entered, perhaps with a commit that this rank had missed."""
+        missed = control.window > self.control.window or control.finished
+        self.epoch, self.control = epoch, control
+        if missed:
+            self._commit(epoch.epoch, control, None)
+
+    def committed(self, cohort: Cohort, before: Control, after: Control, reduced: Tail, reduce_ms: float) -> None:
+        """A window was committed here. The lowest rank adds the figures."""
+        assert cohort.epoch is not None
+        self.control = after
+        if cohort.rank != 0:
+            self._commit(cohort.epoch.epoch, after, None)
+            return
+        total = max(1, reduced.samples)
+        ranks = [
+            wire.RankWindow(
+                uid=rank.uid,
+                quota=before.quota(rank.uid),
+                batches=rank.batches,
+                samples=rank.samples,
+                compute_ms=rank.compute_ms,
+                data_wait_ms=rank.wait_ms,
+                ms_per_batch=after.elche.ms_per_batch(rank.uid),
+                share=rank.samples / total,
+            )
+            for rank in reduced.ranks
+        ]
+        figures = wire.WindowCommitted(
+            epoch=cohort.epoch.epoch,
+            window=after.window,
+            samples=after.samples,
+            data_epoch=after.data_epoch,
+            final=after.finished,
+            anchor=after.elche.anchor,
+            loss=reduced.loss,
+            reduce_ms=reduced.reduce_ms or reduce_ms,
+            ranks=ranks,
+        )
+        self._commit(cohort.epoch.epoch, after, figures)
+
+    def finished(self, epoch: int, window: int, *, saved: bool) -> None:
+        """Nothing is left to do for the run as long as it stays in this epoch."""
+        state = Saved.SAVED if saved else Saved.INCOMPLETE
+        self.stop_saved = saved
+        self.line.send(wire.Finished(epoch=epoch, window=window, saved=state), sticky="finished")
+
+    def saved_state(self, leaving: bool) -> Saved:
+        """Whether the work of this rank is kept, for its last words."""
+        return Saved.SAVED if leaving or self.stop_saved else Saved.NOTHING
+
+    def _commit(self, epoch: int, control: Control, figures: wire.WindowCommitted | None) -> None:
+        message = figures or wire.WindowCommitted(
+            epoch=epoch,
+            window=control.window,
+            samples=control.samples,
+            data_epoch=control.data_epoch,
+            final=control.finished,
+        )
+        self.line.send(message, sticky="committed")

@@ -1,0 +1,121 @@
+"""The state that all ranks hold alike, and how it moves: by a committed window or by another rank's gift.
+
+:class:`Replica` joins the numbers (:class:`fdl_trainer.plan.Control`) with the tensors
+(:class:`fdl_trainer.averaging.ModelState`) and this rank's optimizer, so that they never move apart.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fdl_trainer import exchange, plan, treefile
+from fdl_trainer.averaging import ModelState
+from fdl_trainer.exchange import Decision, Held
+from fdl_trainer.groups import Group, Interrupt
+from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.tail import Tail
+
+log = logging.getLogger(__name__)
+
+
+class Replica:
+    """One rank's copy of the training's state.
+
+    Args:
+        model: the averaged tensors.
+        optimizer: the script's optimizer; its state stays local and goes to joiners.
+        control: the state to start from: fresh, or from a checkpoint.
+        spec: the run's configuration.
+
+    Attributes:
+        live: the state is that of the running training.
+        entered: newest epoch that the control state knows the members of.
+        stopped: the run stopped at the last committed window.
+        divergence: distance to the average at the last commit, for the next tail.
+        writer: rank of the present epoch that writes checkpoints, or None.
+    """
+
+    def __init__(
+        self, model: ModelState, optimizer: torch.optim.Optimizer, control: Control, spec: PlanSpec, *, writable: bool
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.control = control
+        self.spec = spec
+        self.live = False
+        self.entered = 0
+        self.stopped = False
+        self.divergence = 0.0
+        self.writer: int | None = None
+        self.writable = writable
+
+    def held(self) -> Held:
+        """What this rank holds, for the exchange."""
+        return Held(
+            self.live, self.control.window, self.entered, plan.digest(self.control), self.stopped, self.writable
+        )
+
+    def commit(self, wire: torch.Tensor, tail: Tail) -> None:
+        """Advance by a window whose reduce succeeded.
+
+        Raises:
+            ValueError: the tail contradicts this rank's books; nothing has changed then.
+        """
+        control = plan.advance(self.control, tail, self.spec)
+        own_distance = self.model.commit(wire, tail.samples)
+        self.control = control
+        self.divergence = own_distance
+
+    def synchronise(
+        self, group: Group, epoch: int, members: Sequence[str], interrupt: Interrupt
+    ) -> Decision:
+        """Do the exchange at the start of an epoch and enter it.
+
+        Everything is received before anything is changed, so that a failure on the way leaves this rank as it was.
+
+        Returns:
+            What the rows meant; ``lacks_model(rank)`` tells that this rank's open window is void.
+        """
+        decision = exchange.exchange_rows(group, self.held(), interrupt)
+        donor, mine = decision.donor, group.rank == decision.donor
+        flat = exchange.give_tensor(group, donor, self.model.committed, interrupt) if decision.model else None
+        control: Control | None = None
+        if decision.control:
+            text = json.dumps(plan.to_json(self.control)).encode() if mine else None
+            control = plan.from_json(json.loads(exchange.give_bytes(group, donor, text, interrupt)))
+        optimizer: bytes | None = None
+        if decision.optimizer:
+            packed = treefile.pack(self.optimizer.state_dict()) if mine else None
+            optimizer = exchange.give_bytes(group, donor, packed, interrupt)
+        self._take(group.rank, decision, flat, control, optimizer)
+        self.control = plan.enter_epoch(self.control, members, self.spec)
+        self.live = True
+        self.entered = epoch
+        self.stopped = decision.stopped
+        self.writer = decision.writer
+        return decision
+
+    def _take(
+        self, rank: int, decision: Decision, flat: torch.Tensor | None, control: Control | None, optimizer: bytes | None
+    ) -> None:
+        if rank == decision.donor:
+            return
+        was_live = self.live
+        if decision.lacks_model(rank) and flat is not None:
+            self.model.adopt(flat)
+            self.divergence = 0.0
+        if decision.lacks_control(rank) and control is not None:
+            self.control = control
+        if not was_live and optimizer is not None:
+            self.optimizer.load_state_dict(treefile.unpack(optimizer))
+
+    def optimizer_snapshot(self) -> Any:
+        """A copy of the optimizer's state that training does not change any more."""
+        return treefile.copied(self.optimizer.state_dict())
+
+    def reset_optimizer(self) -> None:
+        """Forget the optimizer's state: it holds numbers that are not finite."""
+        self.optimizer.state.clear()

@@ -1,0 +1,263 @@
+"""The user's API: a :class:`Session` gives a script its model, its optimizer and its batches.
+
+A script is ordinary PyTorch (docs/concepts/session.md)::
+
+    def main(session):
+        session.setup(model=Net, optimizer=lambda params: torch.optim.SGD(params, lr=0.05), dataset=train,
+                      batch_size=64, epochs=2)
+        for x, y in session:
+            loss = F.cross_entropy(session.model(x), y)
+            session.optimizer.zero_grad()
+            loss.backward()
+            session.optimizer.step()
+            session.report(loss)
+        session.evaluate(lambda model: {"accuracy": accuracy(model, test)})
+
+    fdl_trainer.run(main)
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from fdl_api import wire
+from fdl_api.reasons import Ended
+from fdl_trainer.assembly import Job, assemble
+from fdl_trainer.ending import RunEndedError, done, user_code
+from fdl_trainer.loader import Batch, DataError
+from fdl_trainer.loop import Loop
+from fdl_trainer.member import Member
+from fdl_trainer.saving import Saver
+
+Evaluation = Callable[[nn.Module], dict[str, float]]
+T = TypeVar("T")
+
+
+class Session:
+    """One rank's part in a run. Made by :func:`fdl_trainer.run`, which hands it to the script.
+
+    Args:
+        member: this rank's place in a run; None trains alone in this process.
+        solo_directory: where a solo run keeps checkpoints; None keeps none.
+    """
+
+    def __init__(self, member: Member | None = None, solo_directory: Path | None = None) -> None:
+        self.device = _device(member)
+        self.trained = False
+        self.complete = False
+        self.metrics: dict[str, float] = {}
+        self._member = member
+        self._solo_directory = solo_directory
+        self._model: nn.Module | None = None
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._loop: Loop | None = None
+        self._batch: Batch | None = None
+        self._evaluation: Evaluation | None = None
+        self._concluded_epoch = 0
+        self._final_taken = False
+        self._leave_asked = False
+
+    # --- what a script uses -----------------------------------------------------------------------------
+
+    def setup(
+        self,
+        *,
+        model: Callable[[], nn.Module],
+        optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        dataset: Any,
+        batch_size: int,
+        epochs: int,
+        seed: int = 0,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> None:
+        """Build model and optimizer, check the dataset, and ask the coordinator for a place.
+
+        Args:
+            model: makes the model; called once, with torch seeded by ``seed``.
+            optimizer: makes the optimizer of the model's parameters.
+            dataset: map-style (``__len__`` and ``__getitem__``), a ``TensorDataset``, or a tuple of tensors.
+            batch_size: samples a batch on each rank.
+            epochs: passes over the data that all ranks make together.
+            seed: of initialisation and order.
+            collate: makes a batch of a list of samples; torch's default when None.
+        """
+        if self._loop is not None:
+            raise user_code(Ended.SCRIPT_RAISED, "session.setup was called twice; a script trains one model in a run.")
+        job = Job(model, optimizer, dataset, batch_size, epochs, seed, collate)
+        self._loop, self._model = assemble(job, self._member, self.device, self._solo_directory)
+        self._optimizer = self._loop.replica.optimizer
+        self._loop.leaving = self._leave_asked
+        self._loop.cohort.line.start()
+
+    @property
+    def model(self) -> nn.Module:
+        """The model. Its parameters change in place when a window commits, between two batches."""
+        return self._need(self._model)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer. Its state is this rank's own."""
+        return self._need(self._optimizer)
+
+    @property
+    def progress(self) -> float:
+        """Share of the whole run's samples that are trained, 0..1, for learning-rate schedules.
+
+        Committed samples, plus this rank's share of the window in work times the samples planned in it: all ranks
+        are at the same place of the schedule, whatever their speed.
+        """
+        loop = self._need(self._loop)
+        control = loop.replica.control
+        quota = control.quota(loop.uid)
+        part = min(1.0, loop.work.batches / quota) if quota else 0.0
+        return min(1.0, (control.samples + part * control.planned_samples()) / control.ledger.total)
+
+    @property
+    def rank(self) -> int:
+        """Place of this rank in the present membership epoch; it changes when members come and go."""
+        return self._need(self._loop).cohort.rank
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the present membership epoch."""
+        return len(self._need(self._loop).cohort.members)
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this rank writes the final checkpoint and evaluates."""
+        return self._need(self._loop).is_speaker
+
+    def __iter__(self) -> Iterator[Any]:
+        """This rank's batches, as the dataset's collate function makes them, until the run is complete."""
+        loop = self._need(self._loop)
+        self.trained = True
+        try:
+            for batch in loop.batches():
+                self._batch = batch
+                yield batch.data
+        except DataError as error:
+            raise user_code(Ended.SCRIPT_RAISED, str(error), data=True) from error
+        self._batch = None
+        self.complete = True
+
+    def report(self, loss: torch.Tensor) -> None:
+        """Report a batch's mean loss. It stays on its device; nothing waits for it before the window's end."""
+        loop = self._need(self._loop)
+        if self._batch is None:
+            raise user_code(Ended.SCRIPT_RAISED, "session.report was called outside of the loop over the session.")
+        loop.work.report(loss, self._batch.samples)
+
+    def evaluate(self, evaluation: Evaluation) -> None:
+        """Evaluate the final model: on one rank, after the last commit.
+
+        Args:
+            evaluation: is given the model in evaluation mode, without gradients, and returns named figures. It is kept:
+                if the rank that evaluates dies, another one does it.
+        """
+        self._evaluation = evaluation
+        loop = self._need(self._loop)
+        if self.complete and loop.final and loop.is_speaker:
+            self._evaluate(loop, evaluation)
+
+    # --- what fdl_trainer.run uses ----------------------------------------------------------------------
+
+    def ask_to_leave(self) -> bool:
+        """SIGTERM: finish the batch, be counted, and go. Only sets flags, so that a signal handler may call it.
+
+        Returns:
+            False when the session has no part in the training yet: there is nothing to finish.
+        """
+        self._leave_asked = True
+        if self._loop is None or not self.trained:
+            return False
+        self._loop.leaving = True
+        return True
+
+    @property
+    def last_window(self) -> int | None:
+        """Last committed window, for the last words."""
+        return self._loop.replica.control.window if self._loop is not None else None
+
+    def finish(self) -> wire.Done:
+        """Save, evaluate, and wait until the coordinator says Done.
+
+        Raises:
+            RunEndedError: the run ended in another way than complete, or the script never trained.
+        """
+        if self._loop is None or not self.trained:
+            raise user_code(
+                Ended.SCRIPT_NEVER_TRAINED,
+                "The script ended without training: it must call session.setup and loop over the session "
+                "(for x, y in session: ...).",
+            )
+        if not self.complete:
+            raise user_code(
+                Ended.SCRIPT_EXITED,
+                "The script left the loop over the session before the run was complete: let the loop end by itself.",
+            )
+        last = self._loop.until_done(self._conclude)
+        if last.exit_code != 0:
+            raise self._ended(self._loop, last)
+        return last
+
+    def close(self) -> None:
+        """Drop the line to the coordinator."""
+        if self._loop is not None:
+            if self._loop.saver is not None:
+                self._loop.saver.close()
+            self._loop.cohort.line.close()
+
+    # --- the end of a run -------------------------------------------------------------------------------
+
+    def _conclude(self) -> None:
+        """What this rank has to do at the end. Once an epoch: if the writer dies, the next one begins anew."""
+        loop = self._need(self._loop)
+        assert loop.cohort.epoch is not None
+        epoch = loop.cohort.epoch.epoch
+        if self._concluded_epoch == epoch or loop.cohort.group is None:
+            return
+        saved = self._save_last(loop, loop.saver) if loop.is_writer and loop.saver is not None else True
+        if loop.final and loop.is_speaker and self._evaluation is not None and not self.metrics:
+            self._evaluate(loop, self._evaluation)
+        self._concluded_epoch = epoch
+        loop.reporter.finished(epoch, loop.replica.control.window, saved=saved)
+
+    def _save_last(self, loop: Loop, saver: Saver) -> bool:
+        loop.cohort.line.pulse.phase = wire.Phase.CHECKPOINT
+        if loop.final and not self._final_taken:
+            loop.save(final=True)
+            self._final_taken = True
+        saver.settle(loop.replica.control.window)
+        return saver.finish(loop.cohort.line.check)
+
+    def _evaluate(self, loop: Loop, evaluation: Evaluation) -> None:
+        loop.cohort.line.pulse.phase = wire.Phase.EVALUATE
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                figures = evaluation(self.model)
+        finally:
+            self.model.train(was_training)
+        self.metrics = {str(name): float(value) for name, value in figures.items()}
+        loop.cohort.line.send(wire.Evaluated(metrics=self.metrics), sticky="evaluated")
+
+    @staticmethod
+    def _ended(loop: Loop, last: wire.Done) -> RunEndedError:
+        saved = loop.reporter.saved_state(loop.leaving)
+        return done(last.exit_code, last.reason, last.message, saved, loop.replica.control.window)
+
+    @staticmethod
+    def _need(value: T | None) -> T:
+        if value is None:
+            raise user_code(Ended.SCRIPT_RAISED, "session.setup must be called before anything else of the session.")
+        return value
+
+
+def _device(member: Member | None) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", member.local_rank if member else 0)

@@ -1,0 +1,59 @@
+"""The rendezvous store of a membership epoch, kept by the coordinator.
+
+Process groups find their peers through a key-value store. This one speaks the run's own protocol
+(``StoreSet``, ``StoreGet``), so that no rank hosts anything that the others would lose with it.
+Gloo calls ``set``, ``wait`` and ``get`` only, from C++ with the GIL, on torch 2.6 as on 2.15.
+"""
+
+import threading
+from datetime import timedelta
+from typing import Protocol
+
+from torch.distributed import Store
+
+DEFAULT_WAIT = timedelta(minutes=5)
+
+
+class StoreClosedError(RuntimeError):
+    """The epoch was cancelled or superseded: its group will never be complete."""
+
+
+class StoreTransport(Protocol):
+    """What carries the store's requests to the coordinator."""
+
+    def store_set(self, epoch: int, key: str, value: bytes) -> None:
+        """Set a key and wait for the answer; raises StoreClosedError."""
+
+    def store_get(self, epoch: int, keys: list[str], timeout_seconds: float) -> list[bytes]:
+        """Wait until all keys exist and return their values; raises StoreClosedError."""
+
+
+class EpochStore(Store):  # type: ignore[misc]  # torch ships Store without types in some versions
+    """One epoch's keys. Values never change once set, so each is fetched once."""
+
+    def __init__(self, transport: StoreTransport, epoch: int) -> None:
+        super().__init__()
+        self._transport = transport
+        self._epoch = epoch
+        self._known: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def set(self, key: str, value: bytes | str) -> None:
+        """Set ``key``; raises StoreClosedError when the epoch is over."""
+        self._transport.store_set(self._epoch, key, value.encode() if isinstance(value, str) else bytes(value))
+
+    def get(self, key: str) -> bytes:
+        """Value of ``key``, waited for; raises StoreClosedError when the epoch is over."""
+        self.wait([key])
+        with self._lock:
+            return self._known[key]
+
+    def wait(self, keys: list[str], timeout: timedelta = DEFAULT_WAIT) -> None:
+        """Wait until all ``keys`` are set; raises StoreClosedError when the epoch is over or time runs out."""
+        with self._lock:
+            missing = [key for key in keys if key not in self._known]
+        if not missing:
+            return
+        values = self._transport.store_get(self._epoch, missing, timeout.total_seconds())
+        with self._lock:
+            self._known.update(zip(missing, values, strict=True))
