@@ -105,24 +105,16 @@ def path(name: str) -> None:
 
 @images.command("list")
 def list_images() -> None:
-    """Show every image: what it is, and its newest archive."""
-    table = Table("image", "reference", "archive", "top layers", "built (UTC)", "seconds", "inputs")
+    """Show every image with its newest archive. References are fdl.local/IMAGE:dev."""
+    table = Table("image", "archive", "built (UTC)", "seconds", "inputs")
     store = image_store()
     for image in CATALOG.values():
         record = store.current(image.name)
         if record is None:
-            table.add_row(image.name, image.reference, "not built", "", "", "", "")
+            table.add_row(image.name, "not built", "", "", "")
             continue
-        layers = " + ".join(size_text(size) for _, size in record.layers[-2:])
-        table.add_row(
-            image.name,
-            record.reference,
-            size_text(record.bytes),
-            layers,
-            record.built_at[:16].replace("T", " "),
-            f"{record.seconds:.0f}",
-            record.inputs,
-        )
+        built = record.built_at[:16].replace("T", " ")
+        table.add_row(image.name, size_text(record.bytes), built, f"{record.seconds:.0f}", record.inputs)
     Console().print(table)
 
 

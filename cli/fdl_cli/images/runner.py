@@ -1,5 +1,6 @@
 """Runs one long command: every line to a log file and to a listener, a time limit, and nothing left running."""
 
+import contextlib
 import os
 import selectors
 import signal
@@ -13,6 +14,8 @@ from fdl_cli.images.errors import ImageError
 
 _TAIL: Final = 15
 _TICK: Final = 1.0
+_PATIENCE: Final = 5.0
+_LAST_SECONDS: Final = 30.0
 
 
 def run(
@@ -55,8 +58,10 @@ def run(
             raise ImageError(f"{command[0]} could not be started for {what}: {error}.") from error
         assert process.stdout is not None
         try:
-            in_time = _follow(process.stdout, output, on_line, on_second, time.monotonic() + limit)
-            code = process.wait(timeout=30) if in_time else None
+            code: int | None = None
+            if _follow(process.stdout, output, on_line, on_second, time.monotonic() + limit):
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its output and lives on
+                    code = process.wait(timeout=_LAST_SECONDS)
         finally:
             if process.poll() is None:
                 _end(process)
@@ -100,17 +105,13 @@ def _follow(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command's whole process group: politely, then for good."""
-    for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            return
-        try:
-            process.wait(timeout=patience)
-        except subprocess.TimeoutExpired:
-            continue
-        return
+    """End the command's whole process group: politely, then for good, also what its first process left behind."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_PATIENCE)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=2 * _PATIENCE)
 
 
 def _sentence(what: str, log: Path) -> str:
