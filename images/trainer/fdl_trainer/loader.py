@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import default_collate
 
 from fdl_trainer.audit import AuditLog
-from fdl_trainer.datasets import tensors_of
+from fdl_trainer.datasets import sample_of, tensors_of
 from fdl_trainer.ledger import Span
 from fdl_trainer.permutation import Permutation
 
@@ -156,7 +156,7 @@ class Loader:
             else:
                 samples = []
                 for index in indices:
-                    samples.append(self._dataset[index])
+                    samples.append(sample_of(self._dataset, index))
                 index = None
             return self._collate(samples)
         except Exception as error:
