@@ -65,13 +65,14 @@ def prepare(name: str, console: Console, step: Callable[[str], None]) -> Ready:
     return Ready(cluster, tools, Kube(cluster.kubeconfig), source)
 
 
-def install(tools: Tools, source: Path, *settings: str) -> None:
+def install(tools: Tools, source: Path, *settings: str, **trees: str) -> None:
     """Install or upgrade the chart and wait until operator and prober are ready.
 
     Args:
         tools: helm and the cluster.
         source: the checkout.
         settings: ``key=value`` for ``helm --set``.
+        trees: values as JSON text by top-level key, for ``helm --set-json``.
     """
     # The tag stays 'dev', so a new image has to be told to the Deployment: its hash is an annotation of the pods.
     store = image_store()
@@ -81,6 +82,7 @@ def install(tools: Tools, source: Path, *settings: str) -> None:
         if record is not None:
             stamps += ["--set-string", f"{part}.podAnnotations.fdl\\.dev/image-inputs={record.inputs}"]
     extra = [word for setting in settings for word in ("--set", setting)]
+    extra += [word for key, text in trees.items() for word in ("--set-json", f"{key}={text}")]
     tools.call(
         tools.helm,
         *("upgrade", "--install", RELEASE, str(source / "charts" / "fdl"), "--namespace", SYSTEM, "--create-namespace"),

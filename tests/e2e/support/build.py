@@ -35,23 +35,25 @@ def script(name: str, config_map: str, *, members: int = 1, **spec: Any) -> dict
     return digits(name, members=members, **{"trainer": trainer, "checkpoint": None, "data": None, **spec})
 
 
-def cpu_cohort(run: str, members: int, name: str = "cpu", spread: bool = True) -> dict[str, Any]:
-    """A cohort of CPU members, at most one more on a node than on any other."""
-    cohort: dict[str, Any] = {"name": name, "vendor": "cpu", "replicas": members}
-    if spread and members > 1:
-        cohort["podTemplate"] = {
-            "spec": {
-                "topologySpreadConstraints": [
-                    {
-                        "topologyKey": "kubernetes.io/hostname",
-                        "maxSkew": 1,
-                        "whenUnsatisfiable": "ScheduleAnyway",
-                        "labelSelector": {"matchLabels": {"fdl.dev/run": run, "fdl.dev/role": "member"}},
-                    }
-                ]
-            }
-        }
-    return cohort
+def cpu_cohort(run: str, members: int, name: str = "cpu", *, one_a_node: bool = False) -> dict[str, Any]:
+    """A cohort of CPU members on the nodes without simulated devices.
+
+    Args:
+        run: name of the run.
+        members: how many.
+        name: name of the cohort.
+        one_a_node: True forbids two members on a node; otherwise the scheduler only prefers to spread them.
+    """
+    real = {"matchExpressions": [{"key": "fdl.dev/simulated", "operator": "DoesNotExist"}]}
+    spread = {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule" if one_a_node else "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"fdl.dev/run": run, "fdl.dev/role": "member"}},
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [real]}}
+    spec = {"affinity": {"nodeAffinity": required}, "topologySpreadConstraints": [spread]}
+    return {"name": name, "vendor": "cpu", "replicas": members, "podTemplate": {"spec": spec}}
 
 
 def fdl_run(name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,18 @@ class Kube:
         group, version, plural = RUNS
         self.custom.delete_namespaced_custom_object(group, version, namespace, plural, name)
 
+    def run_names(self, namespace: str) -> list[str]:
+        """Names of all FdlRuns of a namespace."""
+        group, version, plural = RUNS
+        found = self.custom.list_namespaced_custom_object(group, version, namespace, plural)
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    def delete_all(self, namespace: str) -> None:
+        """Delete all FdlRuns of a namespace, and at once the pods that they leave."""
+        group, version, plural = RUNS
+        self.custom.delete_collection_namespaced_custom_object(group, version, namespace, plural)
+        self.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+
     # -- pods --------------------------------------------------------------------------------------------
 
     def pods(self, namespace: str, run: str, role: str = labels.ROLE_MEMBER) -> list[Any]:

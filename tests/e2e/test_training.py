@@ -1,0 +1,111 @@
+"""A run that nobody disturbs: it succeeds, shares work by speed, counts every sample, and leaves a model that loads."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fdl_api import labels
+from fdl_cli.local import Cluster
+from tests.e2e.support import build, evidence
+from tests.e2e.support.kube import Kube, condition, training, until
+
+EPOCHS = 12
+USE_DIGITS = "/opt/fdl/examples/digits/use.py"
+
+
+def test_digits_on_three_unequal_nodes(kube: Kube, cluster: Cluster, namespace: str) -> None:
+    """Apply -> Succeeded on three unequal nodes: accuracy, shares, accounting, checkpoint, export."""
+    # Batches of about 20 ms on the slowest node, and windows small enough that an epoch has more than ten.
+    elche = {"anchor": 2, "maxAnchor": 3}
+    cohorts = [build.cpu_cohort("digits", 3, one_a_node=True)]
+    run_spec = build.digits("digits", epochs=EPOCHS, batch_size=8, width=48, elche=elche, cohorts=cohorts)
+    kube.create(namespace, run_spec)
+    shares: dict[int, list[dict[str, Any]]] = {}
+
+    def succeeded(run: dict[str, Any]) -> bool:
+        now = training(run)
+        if now.get("ranks"):
+            shares[now["window"]] = now["ranks"]
+        phase = run.get("status", {}).get("phase")
+        assert phase != "Failed", kube.diagnose(namespace, "digits")
+        return bool(phase == "Succeeded")
+
+    run = kube.wait(namespace, "digits", "the run succeeds", succeeded, seconds=240)
+    nodes = {pod.spec.node_name for pod in kube.pods(namespace, "digits")}
+    assert nodes == {"fast", "medium", "slow"}
+    now = training(run)
+    assert now["metrics"]["accuracy"] >= 0.95
+    assert now["window"] >= 10 * EPOCHS, "fewer than ten windows an epoch"
+    assert now["samples"] == now["totalSamples"] == EPOCHS * evidence.DIGITS_SAMPLES
+    assert now["checkpoint"]["final"]
+    assert now["checkpoint"]["verified"]
+    assert condition(run, "Complete")["status"] == "True"
+    assert condition(run, "Failed").get("status") != "True"
+    _check_shares(shares[max(window for window in shares if window < now["window"])])
+    answer = evidence.examine(kube, namespace, run, EPOCHS, USE_DIGITS)
+    assert answer.audit["ok"], answer.audit
+    assert answer.audit["windows"] == now["window"]
+    assert float(answer.used.split()[-1]) >= 0.95
+
+
+def _check_shares(ranks: list[dict[str, Any]]) -> None:
+    """Each rank's batches are within 15 % or one batch of its speed's share."""
+    speed = {rank["member"]: 1 / rank["msPerBatch"] for rank in ranks}
+    batches = sum(rank["quota"] for rank in ranks)
+    for rank in ranks:
+        fair = batches * speed[rank["member"]] / sum(speed.values())
+        assert abs(rank["quota"] - fair) <= max(1.0, 0.15 * fair), f"{rank} against a fair {fair:.1f} of {ranks}"
+
+
+def test_two_runs_at_once_in_two_namespaces(
+    kube: Kube, cluster: Cluster, namespace: str, make_namespace: Callable[[str], str]
+) -> None:
+    """Runs of one name in two namespaces share nothing: both succeed, each with its own accounting."""
+    other = make_namespace("second")
+    for place in (namespace, other):
+        kube.create(place, build.digits("twin", members=2, epochs=4))
+    for place in (namespace, other):
+        run = kube.wait_phase(place, "twin", "Succeeded", seconds=240)
+        evidence.accounting(cluster, run, epochs=4)
+        assert training(run)["staleMessages"] == 0
+    kube.delete_all(other)
+
+
+def test_sync_mode_averages_after_every_batch(kube: Kube, cluster: Cluster, namespace: str) -> None:
+    """cpu-sync: one batch a rank and window."""
+    kube.create(namespace, build.digits("sync", members=2, epochs=1, batch_size=32, mode="cpu-sync"))
+    run = kube.wait_phase(namespace, "sync", "Succeeded", seconds=180)
+    proof = evidence.accounting(cluster, run, epochs=1)
+    batches = -(-evidence.DIGITS_SAMPLES // 32)
+    assert proof.windows >= batches // 2
+    assert training(run)["anchor"] == 1
+
+
+def test_a_run_owns_exactly_what_the_design_says_and_takes_it_along(kube: Kube, namespace: str) -> None:
+    """Objects of a run carry ownerReferences; deleting the run deletes them all."""
+    kube.create(namespace, build.digits("owner", members=1, epochs=200))
+    kube.wait_phase(namespace, "owner", "Running", seconds=180)
+    selector = f"{labels.RUN}=owner"
+    listers = {
+        "pods": kube.core.list_namespaced_pod,
+        "secrets": kube.core.list_namespaced_secret,
+        "configmaps": kube.core.list_namespaced_config_map,
+        "services": kube.core.list_namespaced_service,
+        "networkpolicies": kube.network.list_namespaced_network_policy,
+    }
+    counts = {}
+    for kind, list_of in listers.items():
+        items = list_of(namespace, label_selector=selector).items
+        counts[kind] = len(items)
+        for item in items:
+            owners = item.metadata.owner_references or []
+            assert [owner.kind for owner in owners] == ["FdlRun"], f"{kind} {item.metadata.name} has owners {owners}"
+            assert not owners[0].block_owner_deletion
+    assert counts == {"pods": 2, "secrets": 1, "configmaps": 1, "services": 1, "networkpolicies": 1}
+    for pod in kube.core.list_namespaced_pod(namespace, label_selector=selector).items:
+        assert pod.spec.automount_service_account_token is False
+    kube.delete(namespace, "owner")
+
+    def gone(_: Any = None) -> bool:
+        return not any(list_of(namespace, label_selector=selector).items for list_of in listers.values())
+
+    until("everything of the deleted run is gone", gone, seconds=120)
