@@ -27,7 +27,7 @@ def model(width: int = 3) -> torch.nn.Module:
 def snapshot(window: int, **changes: Any) -> Snapshot:
     net = model()
     digest, specs = model_signature(net)
-    fields = {
+    fields: dict[str, Any] = {
         "window": window,
         "samples": window * 100,
         "attempt": 1,
@@ -36,7 +36,7 @@ def snapshot(window: int, **changes: Any) -> Snapshot:
         "state": {"control": {"window": window}, checkpoint.MODEL_SPECS: checkpoint.specs_json(specs)},
         "model_digest": digest,
     }
-    return Snapshot(**{**fields, **changes})  # type: ignore[arg-type]
+    return Snapshot(**{**fields, **changes})
 
 
 def save(root: Path, window: int, **changes: Any) -> Path:

@@ -48,7 +48,7 @@ def test_real_optimizers_come_back_bit_for_bit(kind: Any, options: dict[str, Any
 
 def test_every_kind_of_value_comes_back_as_what_it_was() -> None:
     shared = torch.arange(6.0).reshape(2, 3)
-    tree = {
+    tree: dict[Any, Any] = {
         0: [None, True, 1, 0.1, float("inf"), "text", (1, 2), [], {}],
         "views": {"whole": shared, "again": shared, "row": shared[1], "transposed": shared.t()},
         "kinds": [torch.tensor(3), torch.ones(2, dtype=torch.bfloat16), torch.zeros(0), torch.tensor([True])],
@@ -62,9 +62,9 @@ def test_keys_with_dots_do_not_collide() -> None:
 
 
 def test_a_copy_does_not_follow_the_original() -> None:
-    tree = {"state": [torch.zeros(3), (torch.zeros(1), 5)]}
-    copy = treefile.copied(tree)
-    tree["state"][0].fill_(7)  # type: ignore[union-attr]
+    original = torch.zeros(3)
+    copy = treefile.copied({"state": [original, (torch.zeros(1), 5)]})
+    original.fill_(7)
     assert same(copy, {"state": [torch.zeros(3), (torch.zeros(1), 5)]})
 
 
