@@ -6,6 +6,8 @@ from fdl_api.version import VERSION
 from fdl_cli.lazy import LazyGroup
 
 COMMANDS = {
+    "demo": ("fdl_cli.demo.command:demo", "From nothing to a trained model on a real Kubernetes."),
+    "images": ("fdl_cli.images.command:images", "Build fdl's container images."),
     "local": ("fdl_cli.local.command:local", "A real Kubernetes on this machine."),
 }
 """Command -> (``module:attribute`` of its click command, its line of help)."""

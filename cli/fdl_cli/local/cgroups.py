@@ -42,7 +42,8 @@ class Hierarchies:
 def parse_mounts(mountinfo: str) -> Hierarchies:
     """Finds the trees in the text of ``/proc/self/mountinfo``.
 
-    A v2 tree at ``/sys/fs/cgroup`` means v2; next to v1 trees (hybrid) it has no controllers and is left out.
+    A v2 tree at ``/sys/fs/cgroup`` means v2. A v2 tree beside v1 trees (hybrid) has no controllers, but runc makes
+    groups in it too, so it counts as one more tree.
     """
     v1: list[Path] = []
     for line in mountinfo.splitlines():
@@ -50,7 +51,7 @@ def parse_mounts(mountinfo: str) -> Hierarchies:
         kind, path = right.split(" ")[0], Path(left.split(" ")[4])
         if kind == "cgroup2" and path == ROOT:
             return Hierarchies(True, (path,))
-        if kind == "cgroup" and path.parent == ROOT and path not in v1:
+        if kind in ("cgroup", "cgroup2") and path.parent == ROOT and path not in v1:
             v1.append(path)
     if not v1:
         raise LocalError(f"No cgroups are mounted below {ROOT}: nodes cannot be limited or frozen. Mount cgroup v2 there.")

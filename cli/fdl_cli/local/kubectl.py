@@ -85,3 +85,18 @@ class Kubectl:
                     f"See `kubectl describe node {min(left)}` and {logs}/{min(left)}/kubelet.log."
                 )
             time.sleep(0.2)
+
+    def wait_allocatable(self, node: str, wanted: dict[str, int], limit_s: float = 60.0) -> None:
+        """Waits until a node offers just these numbers of devices.
+
+        Raises:
+            LocalError: it does not in time.
+        """
+        deadline = time.monotonic() + limit_s
+        while True:
+            offered = self.json("get", "node", node)["status"].get("allocatable", {})
+            if all(int(offered.get(resource, 0)) == count for resource, count in wanted.items()):
+                return
+            if time.monotonic() > deadline:
+                raise LocalError(f"{node} does not offer {wanted} after {limit_s:.0f} s, but {offered}.")
+            time.sleep(0.2)

@@ -172,7 +172,15 @@ class Native:
             loaded = loading.result()
         self._say("Waiting for the nodes to be ready")
         kubectl.wait_nodes(names, site.logs)
+        for name in names:
+            self._wait_devices(record, name)
         return loaded
+
+    def _wait_devices(self, record: state.Record, name: str) -> None:
+        """Waits until a node offers its simulated devices, which its device plugin registers on its own."""
+        wanted = {simulate.RESOURCES[a.vendor]: a.count for a in record.nodes[record.index(name)].accelerators}
+        if wanted:
+            self.kubectl(record).wait_allocatable(name, wanted)
 
     def _node_object(self, record: state.Record, name: str) -> dict[str, object]:
         index = record.index(name)
@@ -234,6 +242,7 @@ class Native:
             record.stopped.remove(name)
         state.save(self._paths, record)
         self._wait_heartbeat(record, name, since)
+        self._wait_devices(record, name)
 
     def _wait_heartbeat(self, record: state.Record, name: str, since: float, limit_s: float = 90.0) -> None:
         """Waits for a Ready that is newer than the start: the old one stands until the cluster notices."""
@@ -266,7 +275,10 @@ class Native:
         root = self._paths.holder(str(old.name)) / "conf" / "driver"
         library = Path(record.bin) / "libnvidia-ml.so.1"
         simulate.write(root, changed.accelerators, str(old.name), library, machine().cores)
-        self.kubectl(record).apply([self._node_object(record, str(old.name))])
+        kubectl = self.kubectl(record)
+        kubectl.apply([self._node_object(record, str(old.name))])
+        present = {simulate.RESOURCES[a.vendor]: a.count for a in changed.accelerators}
+        kubectl.wait_allocatable(str(old.name), dict.fromkeys(simulate.RESOURCES.values(), 0) | present)
 
     def condition(self, record: state.Record, name: str) -> str:
         """``stopped``, ``frozen``, ``cut`` or ``running``."""

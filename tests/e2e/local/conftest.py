@@ -35,7 +35,7 @@ def require_native() -> None:
         pytest.skip("the native cluster needs Linux")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(probe_archive: Path) -> Iterator[Cluster]:
     """A cluster of three unequal nodes: a plain one, a slow one, and one with simulated devices."""
     require_native()
