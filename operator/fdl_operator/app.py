@@ -1,0 +1,122 @@
+"""The operator as a process: stand by, lead, and leave when the Lease is lost."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+
+import kopf
+
+from fdl_operator import observe
+from fdl_operator.client import Client
+from fdl_operator.election import Election, Timing
+from fdl_operator.engine import Engine
+from fdl_operator.health import Health
+from fdl_operator.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+STALE_LEASE_SECONDS = 30.0
+
+
+class Operator:
+    """One operator process: candidate first, leader once it holds the Lease."""
+
+    def __init__(self, client: Client, settings: Settings, timing: Timing | None = None) -> None:
+        self._client = client
+        self._settings = settings
+        self._election = Election(
+            client,
+            namespace=settings.namespace,
+            name=settings.lease_name,
+            identity=settings.identity,
+            timing=timing,
+        )
+        self.engine: Engine | None = None
+        self.leading = asyncio.Event()
+        self.synced = asyncio.Event()
+        """Set once everything has been seen and work has begun."""
+        self._health = Health(settings.health_port, self._problem, self.leading.is_set)
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Serve until ``stop`` is set or the Lease is lost.
+
+        Returns:
+            0 after ``stop``; 1 when the Lease was lost or the work ended by itself: the process must not go on.
+        """
+        await self._health.start()
+        try:
+            acquired = asyncio.create_task(self._election.acquire())
+            if not await _first(acquired, stop):
+                return 0
+            self.leading.set()
+            return await self._lead(stop)
+        finally:
+            await self._health.stop()
+
+    async def _lead(self, stop: asyncio.Event) -> int:
+        hold = asyncio.create_task(self._election.hold(), name="lease")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        work = asyncio.create_task(self._work(), name="work")
+        done, _ = await asyncio.wait({hold, stopping, work}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, stopping):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+        if hold in done:
+            return 1
+        hold.cancel()
+        await self._election.release()
+        return 0 if stopping in done else 1
+
+    async def _work(self) -> None:
+        engine = self.engine = Engine(self._client, self._settings)
+        watches = observe.Watches(self._client, engine.store, self._settings, engine.deep.pods, engine.cluster_touched)
+        watches.start()
+        handlers = observe.registry(engine.store, engine.cluster_changed)
+        kopf.on.login(registry=handlers, id="login")(observe.login(self._client))
+        begin = asyncio.create_task(self._begin(engine, watches), name="begin")
+        namespaces = list(self._settings.watch_namespaces)
+        try:
+            await kopf.operator(
+                registry=handlers,
+                settings=observe.kopf_settings(),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+            )
+        finally:
+            begin.cancel()
+            await engine.stop()
+            await watches.stop()
+
+    async def _begin(self, engine: Engine, watches: observe.Watches) -> None:
+        """Plan nothing before all pods, nodes and objects have been seen once."""
+        await watches.synced()
+        engine.queue.start()
+        engine.queue.add_after(("", "default"), 2.0)
+        self.synced.set()
+
+    def _problem(self) -> str:
+        if self.leading.is_set() and self._election.renewed_ago > STALE_LEASE_SECONDS:
+            return f"the Lease was last renewed {int(self._election.renewed_ago)} s ago"
+        return ""
+
+
+async def _first(task: "asyncio.Task[None]", stop: asyncio.Event) -> bool:
+    """Wait for a task or for ``stop``; True when the task was first."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    for each in (task, stopping):
+        if not each.done():
+            each.cancel()
+    return task.done() and not task.cancelled() and not stop.is_set()
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An Event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

@@ -1,0 +1,225 @@
+"""Pods of a run: the coordinator and its members. Bare, never restarted: one pod is one incarnation."""
+
+from fdl_api import labels, names
+from fdl_api.run import Cohort, FdlRunSpec, Resources, Vendor
+from fdl_api.runconfig import MemberEnv
+from fdl_operator.build.common import CONTAINER_SECURITY, POD_SECURITY, Body, metadata
+from fdl_operator.build.overlay import TRAINER, merge_pod
+from fdl_operator.model import CreateCoordinator, CreateMember, Placement, RunRecord
+from fdl_operator.settings import Settings
+
+PLACEMENT = labels.DOMAIN + "placement"
+"""Annotation: hash of the placement that a member's pod was built from."""
+VARIANT = labels.DOMAIN + "variant"
+"""Annotation: trainer variant of a member's pod."""
+
+GRACE_SECONDS = 60
+DEVICE_RESOURCES = {Vendor.NVIDIA: "nvidia.com/gpu", Vendor.AMD: "amd.com/gpu"}
+RUN_DIR = names.RUN_FILE.rpartition("/")[0]
+SECRET_DIR = names.TOKEN_FILE.rpartition("/")[0]
+
+
+def member(run: RunRecord, spec: FdlRunSpec, action: CreateMember, settings: Settings) -> Body:
+    """One incarnation of a member."""
+    cohort = next(cohort for cohort in spec.cohorts if cohort.name == action.cohort)
+    template = cohort.pod_template or {}
+    grace = int((template.get("spec") or {}).get("terminationGracePeriodSeconds") or GRACE_SECONDS)
+    volumes, mounts = _volumes(run, spec)
+    container: Body = {
+        "name": TRAINER,
+        "image": action.placement.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": ["python", "-m", "fdl_trainer.agent"],
+        "env": _member_env(spec, action, grace),
+        "resources": _resources(cohort, spec.trainer.resources),
+        "volumeMounts": mounts,
+        "securityContext": CONTAINER_SECURITY,
+    }
+    extra = {
+        labels.ROLE: labels.ROLE_MEMBER,
+        labels.COHORT: action.cohort,
+        labels.ORDINAL: str(action.ordinal),
+        labels.INCARNATION: str(action.incarnation),
+        labels.ATTEMPT: str(action.attempt),
+    }
+    pod = _pod(run, action.name, extra, settings, spec)
+    pod["metadata"]["annotations"] = {PLACEMENT: action.placement.digest, VARIANT: action.placement.variant}
+    pod["spec"] |= {
+        "containers": [container],
+        "volumes": volumes,
+        "terminationGracePeriodSeconds": grace,
+        "tolerations": _tolerations(cohort),
+    }
+    affinity = _affinity(action.placement)
+    if affinity:
+        pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": affinity}}
+    return merge_pod(pod, template) if template else pod
+
+
+def coordinator(run: RunRecord, spec: FdlRunSpec, action: CreateCoordinator, settings: Settings) -> Body:
+    """One incarnation of the coordinator. It asks for no device, and prefers nodes without any."""
+    env = {
+        MemberEnv.RUN_FILE: names.RUN_FILE,
+        MemberEnv.TOKEN_FILE: names.TOKEN_FILE,
+        MemberEnv.CA_FILE: names.CA_FILE,
+        MemberEnv.CERT_FILE: names.CERT_FILE,
+        MemberEnv.KEY_FILE: names.KEY_FILE,
+        MemberEnv.ATTEMPT: str(action.attempt),
+        MemberEnv.GENERATION: str(action.incarnation),
+    }
+    container: Body = {
+        "name": "coordinator",
+        "image": settings.operator_image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": ["python", "-m", "fdl_coordinator"],
+        "env": [
+            *({"name": name, "value": value} for name, value in env.items()),
+            _from_field("POD_IP", "status.podIP"),
+        ],
+        "ports": [{"name": "wire", "containerPort": names.COORDINATOR_PORT}],
+        "readinessProbe": {
+            "httpGet": {"path": "/healthz", "port": names.COORDINATOR_PORT, "scheme": "HTTPS"},
+            "periodSeconds": 2,
+            "failureThreshold": 3,
+            "timeoutSeconds": 2,
+        },
+        "resources": settings.coordinator_resources,
+        "volumeMounts": [
+            {"name": "run", "mountPath": RUN_DIR, "readOnly": True},
+            {"name": "secret", "mountPath": SECRET_DIR, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a path in the container
+        ],
+        "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+    }
+    extra = {
+        labels.ROLE: labels.ROLE_COORDINATOR,
+        labels.INCARNATION: str(action.incarnation),
+        labels.ATTEMPT: str(action.attempt),
+    }
+    pod = _pod(run, action.name, extra, settings, spec)
+    without_devices = [{"key": labels.vendor(vendor), "operator": "DoesNotExist"} for vendor in labels.GPU_VENDORS]
+    pod["spec"] |= {
+        "containers": [container],
+        "volumes": [
+            {"name": "run", "configMap": {"name": names.config_map(run.name)}},
+            {"name": "secret", "secret": {"secretName": names.secret(run.name), "defaultMode": 0o440}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+        "terminationGracePeriodSeconds": 5,
+        "affinity": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 100, "preference": {"matchExpressions": without_devices}}
+                ]
+            }
+        },
+    }
+    return pod
+
+
+def _pod(run: RunRecord, name: str, extra: dict[str, str], settings: Settings, spec: FdlRunSpec) -> Body:
+    body: Body = {
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "securityContext": POD_SECURITY,
+    }
+    if settings.image_pull_secrets:
+        body["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
+    if spec.scheduling.priority_class_name:
+        body["priorityClassName"] = spec.scheduling.priority_class_name
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata(run, name, extra=extra), "spec": body}
+
+
+def _member_env(spec: FdlRunSpec, action: CreateMember, grace: int) -> list[Body]:
+    literals = {
+        MemberEnv.RUN_FILE: names.RUN_FILE,
+        MemberEnv.TOKEN_FILE: names.TOKEN_FILE,
+        MemberEnv.CA_FILE: names.CA_FILE,
+        MemberEnv.ATTEMPT: str(action.attempt),
+        MemberEnv.MEMBER: action.name,
+        MemberEnv.COHORT: action.cohort,
+        MemberEnv.ORDINAL: str(action.ordinal),
+        MemberEnv.INCARNATION: str(action.incarnation),
+        MemberEnv.GRACE_SECONDS: str(grace),
+    }
+    cpu = {"resourceFieldRef": {"containerName": TRAINER, "resource": "limits.cpu", "divisor": "1m"}}
+    fdl = [
+        *({"name": name, "value": value} for name, value in literals.items()),
+        _from_field(MemberEnv.MEMBER_UID, "metadata.uid"),
+        _from_field(MemberEnv.NODE, "spec.nodeName"),
+        _from_field(MemberEnv.POD_IP, "status.podIP"),
+        {"name": MemberEnv.CPU_LIMIT, "valueFrom": cpu},
+    ]
+    user = [entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in spec.trainer.env]
+    return fdl + user
+
+
+def _from_field(name: str, path: str) -> Body:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _resources(cohort: Cohort, default: Resources) -> Body:
+    resources = (cohort.resources or default).model_dump(mode="json", by_alias=True)
+    if cohort.vendor is not Vendor.CPU:
+        device = cohort.device_resource or DEVICE_RESOURCES[cohort.vendor]
+        for part in ("requests", "limits"):
+            resources.setdefault(part, {})[device] = str(cohort.devices_per_replica)
+    return {part: entries for part, entries in resources.items() if entries}
+
+
+def _tolerations(cohort: Cohort) -> list[Body]:
+    own = [entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in cohort.tolerations]
+    if cohort.vendor is Vendor.CPU:
+        return own
+    device = cohort.device_resource or DEVICE_RESOURCES[cohort.vendor]
+    return [{"key": device, "operator": "Exists", "effect": "NoSchedule"}, *own]
+
+
+def _affinity(placement: Placement) -> Body:
+    term: Body = {}
+    if placement.required:
+        term["matchExpressions"] = [
+            {"key": key, "operator": "In", "values": list(values)} for key, values in placement.required
+        ]
+    if placement.excluded:
+        term["matchFields"] = [
+            {"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in placement.excluded
+        ]
+    return {"nodeSelectorTerms": [term]} if term else {}
+
+
+def _volumes(run: RunRecord, spec: FdlRunSpec) -> tuple[list[Body], list[Body]]:
+    """Volumes of a member and where they are mounted."""
+    secret: Body = {
+        "secretName": names.secret(run.name),
+        "defaultMode": 0o440,
+        "items": [{"key": "token", "path": "token"}, {"key": "ca.crt", "path": "ca.crt"}],
+    }
+    table: list[tuple[str, str, bool, Body]] = [
+        ("run", RUN_DIR, True, {"configMap": {"name": names.config_map(run.name)}}),
+        ("secret", SECRET_DIR, True, {"secret": secret}),
+        ("shm", "/dev/shm", False, {"emptyDir": {"medium": "Memory"}}),  # noqa: S108 - a path in the container
+        ("tmp", "/tmp", False, {"emptyDir": {}}),  # noqa: S108 - a path in the container
+    ]
+    if spec.checkpoint is not None:
+        table.append(("checkpoints", names.CHECKPOINT_DIR, False, _claim(spec.checkpoint.claim)))
+    if spec.data.claim is not None:
+        table.append(("data", spec.data.mount_path, True, _claim(spec.data.claim)))
+    source = spec.trainer.source
+    if source.config_map is not None:
+        # optional: a missing ConfigMap is then reported by the agent as a missing script, not as a pod that hangs.
+        script: Body = {"configMap": {"name": source.config_map.name, "optional": True}}
+        table.append(("script", names.SCRIPT_DIR, True, script))
+    elif source.volume is not None:
+        table.append(("script", names.SCRIPT_DIR, True, _claim(source.volume.claim)))
+    volumes: list[Body] = [{"name": name, **content} for name, _, _, content in table]
+    mounts: list[Body] = [
+        {"name": name, "mountPath": path, "readOnly": read_only} for name, path, read_only, _ in table
+    ]
+    return volumes, mounts
+
+
+def _claim(name: str) -> Body:
+    # readOnly only at the mount: a claim that is mounted twice in a pod must agree on it in the volume.
+    return {"persistentVolumeClaim": {"claimName": name}}

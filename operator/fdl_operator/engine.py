@@ -1,0 +1,160 @@
+"""Ties it together: store, queue, plan, act."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from fdl_api import labels, names
+from fdl_api.version import GROUP_VERSION
+from fdl_operator import client as api
+from fdl_operator.act import Actor, ConflictError
+from fdl_operator.client import ApiError, Client, Throttle
+from fdl_operator.deepcheck import DeepChecks
+from fdl_operator.model import RunKey, RunRecord, StreamView, Wake, WriteStatus
+from fdl_operator.plan import plan
+from fdl_operator.plan.cluster import ClusterRecord, describe
+from fdl_operator.queue import WorkQueue
+from fdl_operator.settings import Settings
+from fdl_operator.store import Store
+from fdl_operator.streams import Streams, Target
+
+logger = logging.getLogger(__name__)
+
+CLUSTER_KEY: RunKey = ("", "default")
+"""The cluster object's key in the queue; no run has an empty namespace."""
+CLUSTER_REFRESH_SECONDS = 60.0
+
+
+class Engine:
+    """The operator while it leads."""
+
+    def __init__(self, client: Client, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self.queue: WorkQueue[RunKey] = WorkQueue(self.reconcile, workers=settings.workers)
+        self.store = Store(settings.limits, self.queue.add, clock)
+        self.streams = Streams(self.store.stream, self._put_stream, clock)
+        self._actor = Actor(client, self.store, self.streams, settings)
+        self._training = Throttle(
+            settings.limits.training_writes_per_second, settings.limits.training_writes_per_second
+        )
+        self.store.training_budget = self._training.available
+        self.cluster: ClusterRecord | None = None
+        self.deep = DeepChecks(client, settings)
+        self._targets: dict[RunKey, str] = {}
+
+    def cluster_changed(self, record: ClusterRecord | None) -> None:
+        """FdlCluster/default was seen, or is gone."""
+        self.cluster = record
+        self.queue.add(CLUSTER_KEY)
+
+    def cluster_touched(self) -> None:
+        """The node table may need an update; many changes at once become one."""
+        self.queue.add_after(CLUSTER_KEY, 1.0)
+
+    async def reconcile(self, key: RunKey) -> None:
+        """One pass for one key. Raises what another try may mend."""
+        if key == CLUSTER_KEY:
+            await self._reconcile_cluster()
+            return
+        snapshot = self.store.snapshot(key)
+        if snapshot is None:
+            self._end_stream(key)
+            self.queue.forget(key)
+            return
+        now = self._clock()
+        actions = plan(snapshot, now)
+        work = [action for action in actions if not isinstance(action, Wake)]
+        for action in actions:
+            if isinstance(action, Wake):
+                self.queue.add_after(key, max(0.05, action.at - now))
+        if any(isinstance(action, WriteStatus) and action.training for action in work):
+            self._training.delay()
+        if work:
+            try:
+                await self._actor.perform(snapshot, work, now)
+            except ConflictError as conflict:
+                # The newer version comes by the watch; should it have come already, look again at once.
+                logger.debug("%s", conflict)
+                self.queue.add_after(key, 0.5)
+        self._tend_stream(snapshot.run)
+
+    # --- streams ---
+
+    def _put_stream(self, uid: str, view: StreamView, wake: bool) -> None:
+        self.store.put_stream(uid, view, plan=wake)
+
+    def _tend_stream(self, run: RunRecord) -> None:
+        """Dial the newest coordinator as soon as it has an address; hang up when there is none to come."""
+        key = run.key
+        secret = self.store.secrets.get(run.uid)
+        pod = next(
+            (
+                pod
+                for pod in self.store.pods_of(run.uid)
+                if pod.role == labels.ROLE_COORDINATOR and pod.name == run.status.coordinator.pod_name
+            ),
+            None,
+        )
+        if secret is None or pod is None or not pod.ip or pod.ended or run.deleting:
+            if pod is None or pod.ended or run.deleting:
+                self._end_stream(key)
+            return
+        self._targets[key] = run.uid
+        self.streams.ensure(
+            Target(
+                run_uid=run.uid,
+                address=pod.ip,
+                host=names.coordinator_host(run.name, run.namespace),
+                token=secret[0],
+                ca=secret[1],
+                generation=pod.incarnation,
+            )
+        )
+
+    def _end_stream(self, key: RunKey) -> None:
+        uid = self._targets.pop(key, None)
+        if uid is not None:
+            self.streams.close(uid)
+
+    # --- the cluster object ---
+
+    async def _reconcile_cluster(self) -> None:
+        if self.cluster is None:
+            await self._create_cluster()
+            return
+        now = self._clock()
+        status = describe(self.cluster, self.store.nodes.values(), now)
+        if status != self.cluster.status:
+            body = {
+                "apiVersion": GROUP_VERSION,
+                "kind": "FdlCluster",
+                "metadata": {"name": self.cluster.name, "uid": self.cluster.uid},
+                "status": status.to_dict(),
+            }
+            await self._client.apply(api.CLUSTERS, "", body, subresource="status")
+        await self.deep.reconcile(self.cluster.spec, self.store.nodes.values(), now)
+        self.queue.add_after(CLUSTER_KEY, CLUSTER_REFRESH_SECONDS)
+
+    async def _create_cluster(self) -> None:
+        """A chart cannot ship a CRD and its object together, so the operator makes the one that is needed."""
+        body = {
+            "apiVersion": GROUP_VERSION,
+            "kind": "FdlCluster",
+            "metadata": {"name": "default"},
+            "spec": {"variants": list(self._settings.variants)},
+        }
+        try:
+            await self._client.create(api.CLUSTERS, "", body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        self.queue.add_after(CLUSTER_KEY, CLUSTER_REFRESH_SECONDS)
+
+    async def stop(self) -> None:
+        """Stop working; nothing is rolled back."""
+        await self.queue.stop()
+        await self.streams.stop()
+        await asyncio.sleep(0)

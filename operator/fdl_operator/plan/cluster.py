@@ -1,0 +1,191 @@
+"""FdlCluster status: the table of nodes, from their labels and reports."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fdl_api import labels
+from fdl_api import report as reports
+from fdl_api.cluster import (
+    ClusterSummary,
+    FdlClusterSpec,
+    FdlClusterStatus,
+    NodeCounts,
+    NodeProblem,
+    NodeStatus,
+)
+from fdl_api.reasons import ClusterCondition, Progress
+from fdl_api.run import Condition
+from fdl_operator import clock
+from fdl_operator.model import NodeRecord
+
+COVERING = ("covers", "verified", "simulated")
+SEVERITY = {"warn": "warning", "fail": "error"}
+MAX_NODES = 5000
+REPORT_TIME_STEP = 300.0
+"""The table shows a report's time in steps of this many seconds, so that a quiet cluster causes no writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """FdlCluster/default as last seen."""
+
+    name: str
+    uid: str
+    generation: int
+    resource_version: str
+    spec: FdlClusterSpec
+    status: FdlClusterStatus
+
+
+def describe(cluster: ClusterRecord, nodes: Iterable[NodeRecord], now: float) -> FdlClusterStatus:
+    """The status as it should be.
+
+    Args:
+        cluster: the object, whose older conditions keep their transition times.
+        nodes: all nodes.
+        now: seconds since 1970.
+    """
+    age = float(cluster.spec.prober.report_max_age_seconds)
+    probed = sorted((node for node in nodes if labels.READY in node.labels or node.report), key=lambda node: node.name)
+    rows = tuple(_row(node, age, now) for node in probed[:MAX_NODES])
+    counts = NodeCounts(
+        total=len(rows),
+        ready=sum(row.ready for row in rows),
+        nvidia=sum(row.vendor in ("nvidia", "mixed") for row in rows),
+        amd=sum(row.vendor in ("amd", "mixed") for row in rows),
+        cpu=sum(row.vendor == "none" for row in rows),
+        problems=sum(any(problem.severity == "error" for problem in row.problems) for row in rows),
+    )
+    return FdlClusterStatus(
+        observed_generation=cluster.generation,
+        conditions=tuple(_conditions(cluster, rows, now)),
+        summary=ClusterSummary(nodes=f"{counts.ready}/{counts.total}", devices=_devices(probed)),
+        counts=counts,
+        nodes=rows,
+    )
+
+
+def _row(node: NodeRecord, max_age: float, now: float) -> NodeStatus:
+    report = reports.parse(node.report)
+    problems = [
+        NodeProblem.model_validate(
+            {
+                "check": check.name[:64],
+                "severity": SEVERITY[check.severity],
+                "message": check.message[:1000],
+                "remedy": check.remedy[:1000],
+            }
+        )
+        for check in (report.checks if report is not None else ())
+        if check.severity in SEVERITY
+    ]
+    old = report is None or now - report.time.timestamp() > max_age
+    if old:
+        problems.insert(
+            0,
+            NodeProblem(
+                check="report-age",
+                severity="error",
+                message=f"the newest report is missing or older than {int(max_age)} s",
+                remedy="look at the prober pod of this node",
+            ),
+        )
+    at = node.report_at
+    return NodeStatus.model_validate(
+        {
+            "name": node.name,
+            "vendor": _vendor(node),
+            "devices": sum(_number(node.labels.get(labels.count(vendor))) for vendor in labels.GPU_VENDORS),
+            "archs": sorted(_suffixes(node, labels.ARCH_PREFIX)),
+            "nccl": {key: node.labels[labels.nccl(key)] for key in _suffixes(node, labels.NCCL_PREFIX)},
+            "variants": sorted(
+                name for name in _suffixes(node, labels.VARIANT_PREFIX) if node.labels[labels.variant(name)] in COVERING
+            ),
+            "simulated": node.labels.get(labels.SIMULATED) == "true",
+            "ready": node.labels.get(labels.READY) == "true" and node.ready and not node.unschedulable and not old,
+            "reportTime": clock.render(at - at % REPORT_TIME_STEP) if at is not None else None,
+            "problems": problems[:32],
+        }
+    )
+
+
+def _conditions(cluster: ClusterRecord, rows: tuple[NodeStatus, ...], now: float) -> list[Condition]:
+    unready = [row.name for row in rows if not row.ready]
+    versions: dict[str, set[str]] = {}
+    for row in rows:
+        for variant, version in row.nccl.items():
+            versions.setdefault(variant, set()).add(version)
+    skewed = [f"{variant}: {', '.join(sorted(found))}" for variant, found in sorted(versions.items()) if len(found) > 1]
+    uncovered = [row.name for row in rows if row.devices and not row.variants]
+    sentinels = [
+        row.name
+        for row in rows
+        if any("sentinel" in problem.check and problem.severity == "error" for problem in row.problems)
+    ]
+    return [
+        _condition(
+            cluster,
+            now,
+            ClusterCondition.NODES_READY,
+            bool(rows) and not unready,
+            "no node has a report" if not rows else _names("not ready", unready),
+        ),
+        _condition(cluster, now, ClusterCondition.NCCL_CONSISTENT, not skewed, "; ".join(skewed)),
+        _condition(
+            cluster,
+            now,
+            ClusterCondition.VARIANT_COVERAGE,
+            not uncovered,
+            _names("no variant covers the devices of", uncovered),
+        ),
+        _condition(
+            cluster,
+            now,
+            ClusterCondition.SHARED_VOLUME_CONSISTENT,
+            not sentinels,
+            _names("the shared volume differs on", sentinels),
+        ),
+    ]
+
+
+def _condition(cluster: ClusterRecord, now: float, kind: ClusterCondition, good: bool, message: str) -> Condition:
+    status = "True" if good else "False"
+    old = next((entry for entry in cluster.status.conditions if entry.type == kind), None)
+    at = old.last_transition_time if old is not None and old.status == status else clock.render(now)
+    return Condition.model_validate(
+        {
+            "type": str(kind),
+            "status": status,
+            "observedGeneration": cluster.generation,
+            "lastTransitionTime": at,
+            "reason": str(Progress.AS_EXPECTED) if good else f"Not{kind}",
+            "message": "" if good else message[:4000],
+        }
+    )
+
+
+def _names(what: str, nodes: list[str]) -> str:
+    if not nodes:
+        return ""
+    more = f" and {len(nodes) - 10} more" if len(nodes) > 10 else ""
+    return f"{what}: {', '.join(nodes[:10])}{more}"
+
+
+def _vendor(node: NodeRecord) -> str:
+    text = node.labels.get(labels.GPU_VENDOR, "none")
+    return text if text in ("nvidia", "amd", "mixed") else "none"
+
+
+def _suffixes(node: NodeRecord, prefix: str) -> list[str]:
+    return [key.removeprefix(prefix) for key in node.labels if key.startswith(prefix)]
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 0
+
+
+def _devices(nodes: list[NodeRecord]) -> str:
+    sums = {
+        vendor: sum(_number(node.labels.get(labels.count(vendor))) for node in nodes) for vendor in labels.GPU_VENDORS
+    }
+    return ", ".join(f"{number} {vendor}" for vendor, number in sums.items() if number) or "none"

@@ -1,0 +1,241 @@
+"""Phase, conditions and the prepared strings: what a run's status says for people and tools."""
+
+from fdl_api.reasons import ConditionType, Ended, Progress
+from fdl_api.run import CohortStatus, Counters, FdlRunStatus, MemberPhase, RunPhase, Summary
+from fdl_api.termination import Cause
+from fdl_api.wire import Outcome
+from fdl_operator import clock
+from fdl_operator.model import PodRecord
+from fdl_operator.plan import budgets
+from fdl_operator.plan.coordinator import lost
+from fdl_operator.plan.draft import Draft, seat_name
+from fdl_operator.plan.members import living
+
+STREAM_PATIENCE = 15.0
+"""A stream that is away this long while its coordinator looks well does not change the phase (operator restarts)."""
+
+
+def describe(draft: Draft) -> None:
+    """Phase and conditions of a run that has not ended."""
+    _placeable(draft)
+    if draft.phase is RunPhase.SUSPENDED:
+        _at_rest(draft, Progress.SUSPENDED)
+    elif draft.attempt_start is None:
+        draft.phase = RunPhase.PENDING
+        _at_rest(draft, Progress.WAITING_FOR_MEMBERS)
+    else:
+        _formed(draft)
+        _coordinator_ready(draft)
+        draft.phase = _phase(draft)
+        _progressing(draft)
+    _durable(draft)
+    draft.condition(ConditionType.COMPLETE, False, Progress.RUNNING)
+    if not draft.give_up:
+        draft.condition(ConditionType.FAILED, False, Progress.AS_EXPECTED)
+    if not draft.spec.run_policy.suspend and not draft.is_true(ConditionType.SUSPENDED):
+        old = draft.conditions.get(ConditionType.SUSPENDED)
+        reason = old.reason if old is not None and old.status == "False" else Progress.NOT_SUSPENDED
+        draft.condition(ConditionType.SUSPENDED, False, reason)
+
+
+def _at_rest(draft: Draft, reason: str) -> None:
+    draft.condition(ConditionType.COORDINATOR_READY, False, reason)
+    problem = _refused_child(draft)
+    if problem is not None:
+        draft.condition(ConditionType.PROGRESSING, False, *problem)
+    else:
+        draft.condition(ConditionType.PROGRESSING, False, reason)
+    if draft.phase is RunPhase.SUSPENDED or ConditionType.FORMED not in draft.conditions:
+        draft.condition(ConditionType.FORMED, False, reason)
+
+
+def _placeable(draft: Draft) -> None:
+    if draft.unplaced:
+        reason = next(iter(draft.unplaced.values()))[0]
+        draft.condition(
+            ConditionType.PLACEABLE, False, reason, " | ".join(message for _, message in draft.unplaced.values())
+        )
+        return
+    unscheduled = [pod for pod in living(draft) if pod.unschedulable and not pod.node]
+    if unscheduled:
+        sentence = f"{len(unscheduled)} pods find no place; {unscheduled[0].name}: {unscheduled[0].unschedulable}"
+        draft.condition(ConditionType.PLACEABLE, False, Progress.NOT_SCHEDULED, sentence)
+        return
+    draft.condition(ConditionType.PLACEABLE, True, Progress.AS_EXPECTED)
+
+
+def _coordinator_ready(draft: Draft) -> None:
+    pod = draft.coordinator_pod()
+    kind = ConditionType.COORDINATOR_READY
+    if pod is None or lost(draft, pod):
+        draft.condition(kind, False, Progress.WAITING_FOR_COORDINATOR, f"pod {draft.coordinator.pod_name} starts")
+    elif not pod.ready:
+        detail = pod.unschedulable or pod.waiting_message or pod.waiting_reason
+        sentence = f"pod {pod.name} is not ready" + (f": {detail}" if detail else "")
+        draft.condition(kind, False, Progress.WAITING_FOR_COORDINATOR, sentence)
+    elif draft.snapshot.stream.connected:
+        draft.condition(kind, True, Progress.AS_EXPECTED)
+    elif _stream_lost(draft):
+        error = draft.snapshot.stream.error or "no answer"
+        draft.condition(kind, False, Progress.COORDINATOR_UNREACHABLE, f"the operator cannot reach it: {error}")
+    elif kind not in draft.conditions:
+        draft.condition(kind, False, Progress.WAITING_FOR_COORDINATOR, "the operator dials it")
+
+
+def _stream_lost(draft: Draft) -> bool:
+    stream = draft.snapshot.stream
+    if stream.connected or stream.changed_at <= 0:
+        return False
+    at = stream.changed_at + STREAM_PATIENCE
+    if draft.now < at:
+        draft.wakes.append(at)
+        return False
+    return True
+
+
+def _formed(draft: Draft) -> None:
+    state = draft.state
+    if state is not None and state.epoch > 0:
+        draft.condition(ConditionType.FORMED, True, Progress.FORMED)
+    elif not draft.is_true(ConditionType.FORMED):
+        running = sum(1 for member in draft.members.values() if member.phase is MemberPhase.RUNNING)
+        ready = sum(1 for member in state.members if member.state in ("ready", "active")) if state else running
+        sentence = f"{ready} of {draft.wanted_total} members are ready"
+        draft.condition(ConditionType.FORMED, False, Progress.WAITING_FOR_MEMBERS, sentence)
+
+
+def _phase(draft: Draft) -> RunPhase:
+    if not draft.is_true(ConditionType.FORMED):
+        return RunPhase.STARTING
+    pod = draft.coordinator_pod()
+    if pod is None or not pod.ready or lost(draft, pod) or _stream_lost(draft):
+        return RunPhase.RECOVERING
+    state = draft.live_state
+    if state is not None and draft.snapshot.stream.connected:
+        training = (Outcome.TRAINING, Outcome.STOPPING, Outcome.SUCCEEDED)
+        return RunPhase.RUNNING if state.outcome in training else RunPhase.RECOVERING
+    return draft.phase if draft.phase in (RunPhase.RUNNING, RunPhase.RECOVERING) else RunPhase.RECOVERING
+
+
+def _progressing(draft: Draft) -> None:
+    kind = ConditionType.PROGRESSING
+    if (problem := _refused_child(draft)) is not None:
+        draft.condition(kind, False, *problem)
+        return
+    stuck = [member for member in draft.members.values() if member.reason in _WAITING_REASONS]
+    if draft.phase is RunPhase.STARTING:
+        if stuck:
+            draft.condition(kind, False, stuck[0].reason, f"{stuck[0].name}: {stuck[0].message}")
+        else:
+            draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS)
+        return
+    if draft.phase is RunPhase.RECOVERING:
+        draft.condition(kind, False, Progress.STALLED, "training recovers; see CoordinatorReady and members")
+        return
+    refused = [seat for seat, death in draft.deaths.items() if death.refused]
+    if refused:
+        seat = min(refused)
+        death = draft.deaths[seat]
+        tries = "it is not tried again" if seat in draft.parked else "it is tried again"
+        sentence = f"member {draft.members[seat].name} is refused ({death.reason}), {tries}: {death.message}"
+        draft.condition(kind, True, Progress.MEMBER_REFUSED, sentence)
+        return
+    away = [seat for seat in draft.members if draft.members[seat].phase is not MemberPhase.RUNNING]
+    if away:
+        sentence = f"training goes on without {', '.join(seat_name(seat) for seat in sorted(away)[:8])}"
+        draft.condition(kind, True, Progress.REPLACING_MEMBER, sentence)
+    else:
+        draft.condition(kind, True, Progress.TRAINING)
+
+
+_WAITING_REASONS = (Ended.IMAGE_UNAVAILABLE, Ended.CONTAINER_CONFIG, "NotScheduled")
+
+
+def _refused_child(draft: Draft) -> tuple[str, str] | None:
+    """Reason and sentence when the API server refused a child that is still wanted (case K7)."""
+    current = {member.name for member in draft.members.values()} | {draft.coordinator.pod_name}
+    for child, failure in sorted(draft.snapshot.failures.items()):
+        if child.startswith("podTemplate/"):
+            return Progress.POD_TEMPLATE_REFUSED, f"spec.cohorts[].podTemplate: {failure.message}"
+        if child in current or "-" not in child:
+            return Progress.CHILD_CREATE_FAILED, f"{child}: {failure.message}"
+    return None
+
+
+def _durable(draft: Draft) -> None:
+    kind = ConditionType.CHECKPOINT_DURABLE
+    state = draft.state
+    if draft.spec.checkpoint is None:
+        draft.condition(kind, False, Progress.NO_CLAIM, "set spec.checkpoint.claim so that the run can resume")
+    elif state is not None and state.checkpoint_problem:
+        draft.condition(kind, draft.durable_step > 0, Progress.CHECKPOINT_FAILED, state.checkpoint_problem)
+    elif draft.durable_step > 0:
+        draft.condition(kind, True, Progress.CHECKPOINT_VERIFIED)
+    else:
+        draft.condition(kind, False, Progress.NO_CHECKPOINT_YET)
+
+
+def assemble(draft: Draft) -> FdlRunStatus:
+    """The status as it is to be written, without the training part of this pass."""
+    run = draft.snapshot.run
+    running = [member for member in draft.members.values() if member.phase is MemberPhase.RUNNING]
+    return FdlRunStatus(
+        phase=draft.phase,
+        observed_generation=run.generation,
+        conditions=tuple(draft.conditions[kind] for kind in ConditionType if kind in draft.conditions),
+        replicas=sum(1 for pod in _held(draft)),
+        selector=f"fdl.dev/run-uid={run.uid},fdl.dev/role=member",
+        attempt=draft.attempt,
+        summary=_summary(draft, len(running)),
+        members=tuple(draft.members[seat] for seat in sorted(draft.members)),
+        cohorts=tuple(_cohorts(draft)),
+        counters=Counters(
+            app=budgets.total(draft, Cause.APP),
+            infrastructure=budgets.total(draft, Cause.INFRASTRUCTURE),
+            preemption=budgets.total(draft, Cause.PREEMPTION),
+            coordinator=draft.coordinator_restarts,
+        ),
+        seat_counters=tuple(draft.counters[seat] for seat in sorted(draft.counters)),
+        next_incarnations=draft.next_incarnations,
+        coordinator=draft.coordinator,
+        training=draft.training,
+        template_hash=draft.template_hash,
+        template_version=draft.template_version,
+        start_time=draft.start_time,
+        attempt_start_time=clock.render(draft.attempt_start) if draft.attempt_start is not None else None,
+        active_seconds=draft.active_seconds,
+        completion_time=draft.completion_time,
+    )
+
+
+def _held(draft: Draft) -> list[PodRecord]:
+    return [pod for pod in living(draft) if pod.deleted_at is None]
+
+
+def _summary(draft: Draft, running: int) -> Summary:
+    training = draft.training
+    progress = f"{int(training.progress * 100)}%" if training is not None and training.total_samples else ""
+    goodput = f"{training.goodput:.2f}" if training is not None and training.goodput is not None else ""
+    return Summary(members=f"{running}/{draft.wanted_total}", progress=progress, goodput=goodput)
+
+
+def _cohorts(draft: Draft) -> list[CohortStatus]:
+    known = {cohort.name: cohort for cohort in draft.status.cohorts}
+    rows = []
+    for cohort in draft.spec.cohorts:
+        old = known.get(cohort.name)
+        placement = draft.placements.get(cohort.name)
+        rows.append(
+            CohortStatus(
+                name=cohort.name,
+                wanted=draft.wanted.get(cohort.name, 0),
+                ready=sum(
+                    1
+                    for seat, member in draft.members.items()
+                    if seat[0] == cohort.name and member.phase is MemberPhase.RUNNING
+                ),
+                variant=placement.variant if placement else (old.variant if old else ""),
+                nccl=old.nccl if old else "",
+            )
+        )
+    return rows

@@ -1,0 +1,93 @@
+"""The part of the status that shows the training, as the coordinator tells it."""
+
+import math
+
+from fdl_api.run import CheckpointStatus, RankStatus, RefusalStatus, TrainingStatus
+from fdl_api.wire import CheckpointState, State
+from fdl_operator import clock
+
+
+def render(state: State, heard_at: float) -> TrainingStatus:
+    """Status of the training from a coordinator's snapshot.
+
+    Args:
+        state: what the coordinator said.
+        heard_at: when it said so (seconds since 1970).
+    """
+    members = {member.uid: member.member for member in state.members}
+    progress = state.samples / state.total_samples if state.total_samples > 0 else 0.0
+    return TrainingStatus(
+        run_uid=state.run_uid,
+        attempt=state.attempt,
+        generation=state.generation,
+        epoch=max(0, state.epoch),
+        window=max(0, state.window),
+        data_epoch=state.data_epoch,
+        anchor=state.anchor,
+        samples=state.samples,
+        total_samples=state.total_samples,
+        progress=round(min(1.0, max(0.0, progress)), 4),
+        samples_per_second=round(_finite(state.samples_per_second) or 0.0, 2),
+        eta_seconds=_round(state.eta_seconds, 1),
+        goodput=_round(state.goodput, 4),
+        loss=_round(state.loss, 6),
+        metrics={name: value for name, value in state.metrics.items() if math.isfinite(value)},
+        deaths=state.deaths,
+        stale_messages=state.stale_messages,
+        checkpoint=_checkpoint(state.checkpoint),
+        checkpoint_problem=state.checkpoint_problem,
+        refusals=tuple(
+            RefusalStatus(reason=refusal.reason, message=refusal.message, permanent=refusal.permanent)
+            for refusal in state.refusals
+        ),
+        ranks=tuple(
+            RankStatus(
+                member=members.get(rank.uid.rpartition("/")[0], rank.uid.rpartition("/")[0]),
+                local_rank=int(rank.uid.rpartition("/")[2] or 0),
+                ms_per_batch=round(max(0.0, _finite(rank.ms_per_batch) or 0.0), 3),
+                quota=rank.quota,
+                share=round(min(1.0, max(0.0, _finite(rank.share) or 0.0)), 4),
+            )
+            for rank in state.ranks
+        ),
+        last_heard=clock.render(heard_at),
+    )
+
+
+def same(old: TrainingStatus | None, new: TrainingStatus | None) -> bool:
+    """Whether two differ in nothing but the time at which they were heard."""
+    if old is None or new is None:
+        return old is new
+    return old == new or old.model_copy(update={"last_heard": new.last_heard}) == new
+
+
+def may_write(old: TrainingStatus | None, now: float, interval: float) -> tuple[bool, float]:
+    """Whether the training part alone is worth a write now, and otherwise when it will be."""
+    last = clock.parse(old.last_heard) if old is not None else None
+    if last is None or now - last >= interval:
+        return True, now
+    return False, last + interval
+
+
+def _checkpoint(checkpoint: CheckpointState | None) -> CheckpointStatus | None:
+    if checkpoint is None:
+        return None
+    return CheckpointStatus(
+        last_durable_step=checkpoint.window,
+        samples=checkpoint.samples,
+        path=checkpoint.path,
+        size_bytes=checkpoint.size_bytes,
+        verified=checkpoint.verified,
+        saved_at=checkpoint.saved_at or None,
+        final=checkpoint.final,
+        stall_ms=round(max(0.0, checkpoint.stall_ms), 3),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _round(value: float | None, digits: int) -> float | None:
+    finite = _finite(value)
+    return None if finite is None else round(finite, digits)

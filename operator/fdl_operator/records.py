@@ -1,0 +1,152 @@
+"""From the API server's objects to slim records."""
+
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from fdl_api import labels
+from fdl_api import report as reports
+from fdl_api.run import FdlRunSpec, FdlRunStatus
+from fdl_operator import clock
+from fdl_operator.build.pods import PLACEMENT, VARIANT
+from fdl_operator.model import NodeRecord, OwnedRecord, PodPhase, PodRecord, RunRecord
+
+MAX_TEXT: Final = 1000
+MAIN_CONTAINERS: Final = ("trainer", "coordinator")
+
+
+def run_record(item: dict[str, Any]) -> RunRecord:
+    """An FdlRun. A spec or a status that this release cannot read is no reason to fail."""
+    meta = item["metadata"]
+    spec: FdlRunSpec | None = None
+    problem = ""
+    try:
+        spec = FdlRunSpec.model_validate(item.get("spec") or {})
+    except ValidationError as error:
+        problem = f"this release of the operator cannot read the spec: {_first(error)}"
+    try:
+        status = FdlRunStatus.model_validate(item.get("status") or {})
+    except ValidationError:
+        status = FdlRunStatus()
+    return RunRecord(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=int(meta.get("generation") or 0),
+        resource_version=meta.get("resourceVersion", ""),
+        created_at=clock.parse(meta.get("creationTimestamp")) or 0.0,
+        deleting=bool(meta.get("deletionTimestamp")),
+        spec=spec,
+        status=status,
+        problem=problem,
+    )
+
+
+def pod_record(item: dict[str, Any]) -> PodRecord:
+    """A pod of a run."""
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    tags = meta.get("labels") or {}
+    notes = meta.get("annotations") or {}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
+    scheduled = conditions.get("PodScheduled") or {}
+    unschedulable = scheduled.get("status") == "False" and scheduled.get("reason") in (
+        "Unschedulable",
+        "SchedulerError",
+    )
+    disruption = conditions.get("DisruptionTarget") or {}
+    waiting, ended = _container(status)
+    return PodRecord(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        run=tags.get(labels.RUN, ""),
+        run_uid=tags.get(labels.RUN_UID, ""),
+        role=tags.get(labels.ROLE, ""),
+        cohort=tags.get(labels.COHORT, ""),
+        ordinal=_int(tags.get(labels.ORDINAL)),
+        incarnation=_int(tags.get(labels.INCARNATION)),
+        attempt=_int(tags.get(labels.ATTEMPT)),
+        placement=notes.get(PLACEMENT, ""),
+        variant=notes.get(VARIANT, ""),
+        phase=_phase(status.get("phase")),
+        node=spec.get("nodeName") or "",
+        ip=status.get("podIP") or "",
+        ready=(conditions.get("Ready") or {}).get("status") == "True",
+        created_at=clock.parse(meta.get("creationTimestamp")) or 0.0,
+        deleted_at=clock.parse(meta.get("deletionTimestamp")),
+        unschedulable=str(scheduled.get("message") or "")[:MAX_TEXT] if unschedulable else "",
+        unschedulable_since=clock.parse(scheduled.get("lastTransitionTime")) if unschedulable else None,
+        status_reason=str(status.get("reason") or ""),
+        status_message=str(status.get("message") or "")[:MAX_TEXT],
+        disruption=str(disruption.get("reason") or "") if disruption.get("status") == "True" else "",
+        waiting_reason=str(waiting.get("reason") or ""),
+        waiting_message=str(waiting.get("message") or "")[:MAX_TEXT],
+        exit_code=ended.get("exitCode"),
+        exit_reason=str(ended.get("reason") or ""),
+        finished_at=clock.parse(ended.get("finishedAt")),
+        termination=str(ended.get("message") or "")[:8192],
+    )
+
+
+def node_record(item: dict[str, Any]) -> NodeRecord:
+    """A node."""
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions") or []}
+    text = (meta.get("annotations") or {}).get(labels.REPORT, "")
+    report = reports.parse(text)
+    return NodeRecord(
+        name=meta["name"],
+        uid=meta["uid"],
+        labels=dict(meta.get("labels") or {}),
+        ready=conditions.get("Ready") == "True",
+        unschedulable=bool(spec.get("unschedulable")),
+        taints=tuple((taint["key"], taint.get("value") or "", taint["effect"]) for taint in spec.get("taints") or []),
+        report=text,
+        report_at=report.time.timestamp() if report is not None else None,
+    )
+
+
+def owned_record(item: dict[str, Any], kind: str) -> OwnedRecord:
+    """Metadata of an object that the operator applied."""
+    meta = item["metadata"]
+    return OwnedRecord(
+        kind=kind,
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        run_uid=(meta.get("labels") or {}).get(labels.RUN_UID, ""),
+        spec_hash=(meta.get("annotations") or {}).get(labels.SPEC_HASH, ""),
+    )
+
+
+def _container(status: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Waiting and terminated state of the main container; of an init container where that one is the trouble."""
+    states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    waiting: dict[str, Any] = {}
+    ended: dict[str, Any] = {}
+    for entry in states:
+        state = entry.get("state") or {}
+        main = entry.get("name") in MAIN_CONTAINERS
+        terminated = state.get("terminated") or {}
+        if terminated and (main or terminated.get("exitCode")):
+            ended = terminated
+        if state.get("waiting") and state["waiting"].get("reason") not in ("ContainerCreating", "PodInitializing"):
+            waiting = state["waiting"]
+    return waiting, ended
+
+
+def _phase(text: str | None) -> PodPhase:
+    try:
+        return PodPhase(text or "Pending")
+    except ValueError:
+        return PodPhase.UNKNOWN
+
+
+def _int(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 0
+
+
+def _first(error: ValidationError) -> str:
+    entry = error.errors()[0]
+    path = ".".join(str(part) for part in ("spec", *entry["loc"]))
+    return f"{path}: {entry['msg']}; correct the field or upgrade the operator"
