@@ -84,7 +84,6 @@ class Pod(Values):
     env: dict[str, str] = Field(default_factory=dict, description="More environment variables.")
     priority_class_name: str = Field(default="", description="PriorityClass; the cluster's default when empty.")
     node_selector: dict[str, str] = Field(default_factory=dict, description="Labels of nodes that it may run on.")
-    affinity: dict[str, Any] = Field(default_factory=dict, description="Affinity, as in a pod.")
     pod_labels: dict[str, str] = Field(default_factory=dict, description="More labels of the pod.")
     pod_annotations: dict[str, str] = Field(default_factory=dict, description="More annotations of the pod.")
 
@@ -98,6 +97,7 @@ class Operator(Pod):
         description="Resources of its container.",
     )
     tolerations: list[Toleration] = Field(default_factory=list, description="Taints that it tolerates.")
+    affinity: dict[str, Any] = Field(default_factory=dict, description="Affinity, as in a pod.")
     watch_namespaces: list[Name] = Field(
         default_factory=list, description="Namespaces whose runs it works on; all when empty."
     )
@@ -112,11 +112,27 @@ class Coordinator(Values):
     )
 
 
+class Sentinel(Values):
+    """A file of a shared volume; nodes that see different content have different mounts."""
+
+    claim: str = Field(
+        default="",
+        max_length=253,
+        description="PersistentVolumeClaim in the release's namespace, ReadOnlyMany or ReadWriteMany; none when empty.",
+    )
+    path: str = Field(default="", description="Path of the file within the volume, without a leading slash.")
+
+
 class Prober(Pod):
     """The prober's DaemonSet."""
 
     enabled: bool = Field(default=True, description="Whether nodes are probed. GPU cohorts cannot be placed without.")
-    interval_seconds: int = Field(default=300, ge=5, le=86400, description="Seconds between two looks at a node.")
+    period_seconds: int = Field(
+        default=30,
+        ge=1,
+        le=3600,
+        description="Seconds between two looks at a node. Only what changed is written, and the report's age.",
+    )
     resources: Resources = Field(
         default=Resources(requests={"cpu": "5m", "memory": "48Mi"}, limits={"memory": "192Mi"}),
         description="Resources of its container.",
@@ -125,13 +141,28 @@ class Prober(Pod):
         default=[Toleration(operator="Exists")],
         description="Taints that it tolerates; all by default, since GPU nodes are usually tainted.",
     )
+    privileged: bool = Field(
+        default=True,
+        description="Whether its pods on nodes with GPUs may open all devices. AMD's driver, and NVIDIA's without a "
+        "RuntimeClass, show nothing to others. Pods on nodes without GPUs never may.",
+    )
     runtime_class_name: str = Field(
-        default="", description="RuntimeClass that brings the driver into the pod, e.g. nvidia; none when empty."
+        default="",
+        description="RuntimeClass that brings the driver into its pods on GPU nodes, e.g. nvidia; none when empty.",
     )
     driver_root: str = Field(
         default="/",
-        pattern=r"^/",
-        description="Folder of the host below which the driver's libraries lie, e.g. /run/nvidia/driver.",
+        pattern=r"^(/.*)?$",
+        description="Folder of the host that its pods on nodes with GPUs mount read-only to find the driver's "
+        "libraries in, directly or below run/nvidia/driver; none when empty.",
+    )
+    simulated_driver_root: str = Field(
+        default="",
+        pattern=r"^(/.*)?$",
+        description="Folder of the node with the files of simulated devices; only for local test clusters.",
+    )
+    sentinel: Sentinel = Field(
+        default_factory=Sentinel, description="File of a shared volume that all nodes should see alike."
     )
 
 

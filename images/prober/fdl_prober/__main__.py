@@ -26,7 +26,9 @@ async def serve(settings: Settings) -> None:
 
 def main() -> int:
     """Entry point; 2 when the environment is wrong."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=os.environ.get("FDL_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     try:
         settings = from_env(os.environ)
     except SettingsError as error:

@@ -48,7 +48,11 @@ def _driver_remedy(vendor: str, driver: Driver) -> str:
 
 
 def gpu_driver(facts: Facts) -> Iterator[Check]:
-    """Whether each vendor's driver answers for the GPUs that are plugged in."""
+    """Whether each vendor's driver answers for the GPUs that are plugged in.
+
+    Not blocking: without the driver the vendor's labels are missing, which keeps its members away, and members on the
+    processor do not need it.
+    """
     for vendor, driver in facts.drivers.items():
         ready = driver.state == "ready"
         if ready and not facts.of(vendor):
@@ -61,7 +65,6 @@ def gpu_driver(facts: Facts) -> Iterator[Check]:
             subject=vendor,
             message=seen,
             remedy="" if ready else _driver_remedy(vendor, driver),
-            blocking=not ready,
         )
 
 

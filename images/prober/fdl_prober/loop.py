@@ -34,7 +34,7 @@ class State:
     cluster_known: bool = False
     cluster_asked: datetime | None = None
     deep: dict[str, DeepResult] = field(default_factory=dict)
-    not_ready: int = 0
+    waits: int = 0
 
 
 def is_simulated(node: Mapping[str, object]) -> bool:
@@ -128,8 +128,8 @@ class Prober:
             clock_offset_seconds=self._server.clock_offset_seconds,
         )
         desired = decide.desired(facts, now)
-        waiting = any(driver.state == "not-ready" for driver in facts.drivers.values())
-        state.not_ready = state.not_ready + 1 if waiting else 0
+        waiting = not state.cluster_known or any(driver.state == "not-ready" for driver in facts.drivers.values())
+        state.waits = state.waits + 1 if waiting else 0
         limit = pace.refresh_seconds(self._settings, state.max_age_seconds)
         if not pace.must_write(state.written, desired, limit, now):
             return False
@@ -156,7 +156,7 @@ class Prober:
                 await self.step()
             except ServerError as error:
                 log.error("%s", error)
-            delay = pace.look_again_seconds(self._settings.period_seconds, self.state.not_ready, random.random())  # noqa: S311
+            delay = pace.look_again_seconds(self._settings.period_seconds, self.state.waits, random.random())  # noqa: S311
             try:
                 await asyncio.wait_for(stop.wait(), delay)
             except TimeoutError:

@@ -21,18 +21,18 @@ def refresh_seconds(settings: Settings, max_age_seconds: int) -> float:
     return min(max_age_seconds / 3, REFRESH_LAST_SECONDS)
 
 
-def look_again_seconds(period: float, not_ready: int, spread: float) -> float:
+def look_again_seconds(period: float, waits: int, spread: float) -> float:
     """Time to the next look.
 
     Args:
         period: time between looks at a node that is in order, in seconds.
-        not_ready: looks in a row in which a driver was not ready. The first repeats come quickly (a driver that is
-            just starting), later ones ever slower.
+        waits: looks in a row in which something was still missing: a driver, or the FdlCluster. The first repeats come
+            quickly (it is perhaps just starting), later ones ever slower.
         spread: random number from 0 to 1, so that a cluster's probers do not march in step.
     """
     base = period
-    if not_ready:
-        base = min(BACKOFF_FIRST_SECONDS * 2 ** min(not_ready - 1, 10), max(period, BACKOFF_LAST_SECONDS))
+    if waits:
+        base = min(BACKOFF_FIRST_SECONDS * 2 ** min(waits - 1, 10), max(period, BACKOFF_LAST_SECONDS))
     return base * (1 + JITTER * (2 * spread - 1))
 
 

@@ -40,7 +40,7 @@ class Settings:
     proc_root: Path = Path("/proc")
     simulated_root: Path = Path(SIMULATED_ROOT)
     sentinel: Path | None = None
-    period_seconds: float = 15.0
+    period_seconds: float = 30.0
     refresh_seconds: float | None = None
 
 
@@ -67,7 +67,7 @@ def from_env(env: Mapping[str, str]) -> Settings:
     if not node:
         raise SettingsError("FDL_NODE_NAME is not set; the DaemonSet has to set it from spec.nodeName.")
     roots = env.get("FDL_DRIVER_ROOT", "")
-    period = _seconds(env, "FDL_PERIOD_SECONDS", 15.0, 1, 3600)
+    period = _seconds(env, "FDL_PERIOD_SECONDS", 30.0, 1, 3600)
     assert period is not None
     return Settings(
         node=node,

@@ -31,13 +31,13 @@ TERMINATION_LOG = "/dev/termination-log"
 
 
 def operands(size: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Two matrices of whole numbers from -2 to 4.
+    """Two matrices of whole numbers from -5 to 5.
 
     Their product is exact in every floating-point format from bfloat16 up with float32 sums, so that the comparison
     needs no tolerance and a wrong kernel cannot hide in one.
     """
-    left = [[(7 * i + 3 * j) % 7 - 2 for j in range(size)] for i in range(size)]
-    right = [[(5 * i + 11 * j) % 7 - 2 for j in range(size)] for i in range(size)]
+    left = [[(i * i + 3 * i * j + 5 * j) % 11 - 5 for j in range(size)] for i in range(size)]
+    right = [[(2 * i * i + i * j * j + 7 * j) % 11 - 5 for j in range(size)] for i in range(size)]
     return left, right
 
 

@@ -10,7 +10,7 @@ from fdl_prober.settings import DRIVER_ROOTS, LOADER, SettingsError, from_env
 
 def test_defaults() -> None:
     settings = from_env({"FDL_NODE_NAME": "n1"})
-    assert (settings.node, settings.period_seconds, settings.sentinel) == ("n1", 15.0, None)
+    assert (settings.node, settings.period_seconds, settings.sentinel) == ("n1", 30.0, None)
     assert settings.driver_roots == DRIVER_ROOTS
 
 
