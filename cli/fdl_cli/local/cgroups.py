@@ -54,7 +54,9 @@ def parse_mounts(mountinfo: str) -> Hierarchies:
         if kind in ("cgroup", "cgroup2") and path.parent == ROOT and path not in v1:
             v1.append(path)
     if not v1:
-        raise LocalError(f"No cgroups are mounted below {ROOT}: nodes cannot be limited or frozen. Mount cgroup v2 there.")
+        raise LocalError(
+            f"No cgroups are mounted below {ROOT}: nodes cannot be limited or frozen. Mount cgroup v2 there."
+        )
     return Hierarchies(False, tuple(v1))
 
 

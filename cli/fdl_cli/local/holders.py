@@ -5,8 +5,6 @@ import json
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,158 +12,11 @@ from fdl_cli.local import cgroups, processes, render, state
 from fdl_cli.local.errors import LocalError
 from fdl_cli.local.nodespec import NodeSpec
 from fdl_cli.local.paths import image_store
+from fdl_cli.local.programs import CONF, CONTROL, Program
 from fdl_cli.local.render import Site
 from fdl_cli.local.system import search_path
 
-CONTROL = "control"
-_CONF = "/run/fdl"
 _START_LIMIT_S = 20.0
-
-
-@dataclass(frozen=True)
-class Program:
-    """A process of a node: its name (also of its log), its command line, and the socket it waits for."""
-
-    name: str
-    argv: tuple[str, ...]
-    wait_for: str = ""
-
-
-def control_programs(site: Site) -> list[Program]:
-    """The control plane's processes. All ports are the usual ones: the network namespace is their own."""
-    net, pki = site.subnets, site.pki
-    certificate = lambda name: (f"{pki}/{name}.crt", f"{pki}/{name}.key")  # noqa: E731
-    server, server_key = certificate("apiserver")
-    client, client_key = certificate("kubelet-client")
-    config = lambda name: f"{pki}/{name}.kubeconfig"  # noqa: E731
-    etcd = (
-        site.program("etcd"),
-        f"--data-dir={site.root}/etcd",
-        # A local cluster's data need not outlive a crash of the machine, and each sync costs milliseconds.
-        "--unsafe-no-fsync",
-        "--listen-client-urls=http://127.0.0.1:2379",
-        "--advertise-client-urls=http://127.0.0.1:2379",
-        "--listen-peer-urls=http://127.0.0.1:2380",
-    )
-    apiserver = (
-        site.program("kube-apiserver"),
-        "--etcd-servers=http://127.0.0.1:2379",
-        f"--advertise-address={net.control}",
-        "--secure-port=6443",
-        f"--service-cluster-ip-range={net.services}",
-        f"--client-ca-file={pki}/ca.crt",
-        f"--tls-cert-file={server}",
-        f"--tls-private-key-file={server_key}",
-        "--service-account-issuer=https://kubernetes.default.svc",
-        f"--service-account-key-file={pki}/sa.pub",
-        f"--service-account-signing-key-file={pki}/sa.key",
-        "--authorization-mode=Node,RBAC",
-        "--enable-admission-plugins=NodeRestriction",
-        f"--kubelet-client-certificate={client}",
-        f"--kubelet-client-key={client_key}",
-        f"--kubelet-certificate-authority={pki}/ca.crt",
-        "--kubelet-preferred-address-types=InternalIP",
-        "--allow-privileged=true",
-        "--cert-dir=/tmp/apiserver",
-        f"--audit-policy-file={_CONF}/audit-policy.yaml",
-        f"--audit-log-path={site.logs}/audit.log",
-        "--audit-log-maxsize=200",
-        "--audit-log-maxbackup=1",
-    )
-    manager = (
-        site.program("kube-controller-manager"),
-        f"--kubeconfig={config('controller-manager')}",
-        f"--authentication-kubeconfig={config('controller-manager')}",
-        f"--authorization-kubeconfig={config('controller-manager')}",
-        f"--service-account-private-key-file={pki}/sa.key",
-        f"--root-ca-file={pki}/ca.crt",
-        "--use-service-account-credentials",
-        "--leader-elect=false",
-        # Pod ranges are given by `fdl local`, which also lays the routes to them.
-        "--allocate-node-cidrs=false",
-        f"--service-cluster-ip-range={net.services}",
-        f"--cluster-signing-cert-file={pki}/ca.crt",
-        f"--cluster-signing-key-file={pki}/ca.key",
-        "--node-monitor-grace-period=20s",
-        "--node-monitor-period=2s",
-        "--kube-api-qps=100",
-        "--kube-api-burst=200",
-        "--cert-dir=/tmp/controller-manager",
-    )
-    scheduler = (
-        site.program("kube-scheduler"),
-        f"--kubeconfig={config('scheduler')}",
-        f"--authentication-kubeconfig={config('scheduler')}",
-        f"--authorization-kubeconfig={config('scheduler')}",
-        "--leader-elect=false",
-        "--kube-api-qps=200",
-        "--kube-api-burst=400",
-        "--cert-dir=/tmp/scheduler",
-    )
-    provisioner = (
-        site.program("hostpath-provisioner"),
-        f"--kubeconfig={config('provisioner')}",
-        f"--root={site.root}/volumes",
-    )
-    dns = (site.program("coredns"), "-conf", f"{_CONF}/Corefile")
-    return [
-        Program("etcd", etcd),
-        Program("kube-apiserver", apiserver),
-        Program("kube-controller-manager", manager),
-        Program("kube-scheduler", scheduler),
-        Program("coredns", dns),
-        Program("hostpath-provisioner", provisioner),
-        # Services from outside the nodes: the API server's calls of webhooks, and this machine's own.
-        Program("kube-proxy", _proxy(site, CONTROL, (f"--bind-address={net.control}",))),
-    ]
-
-
-def _proxy(site: Site, node: str, extra: tuple[str, ...] = ()) -> tuple[str, ...]:
-    return (
-        site.program("kube-proxy"),
-        f"--kubeconfig={site.pki}/proxy.kubeconfig",
-        "--proxy-mode=nftables",
-        f"--hostname-override={node}",
-        f"--cluster-cidr={site.subnets.pods}",
-        "--conntrack-max-per-core=0",
-        "--nodeport-addresses=primary",
-        "--healthz-bind-address=127.0.0.1:10256",
-        "--metrics-bind-address=127.0.0.1:10249",
-        *extra,
-    )
-
-
-def node_programs(site: Site, node: str, address: str) -> list[Program]:
-    """A node's processes."""
-    kubelet = (
-        site.program("kubelet"),
-        f"--config={_CONF}/kubelet.yaml",
-        f"--kubeconfig={site.pki}/node-{node}.kubeconfig",
-        f"--hostname-override={node}",
-        f"--node-ip={address}",
-        "--root-dir=/var/lib/kubelet",
-        "--cert-dir=/var/lib/kubelet/pki",
-        "--v=1",
-    )
-    router = (
-        site.program("kube-router"),
-        f"--kubeconfig={site.pki}/router.kubeconfig",
-        "--run-firewall=true",
-        "--run-router=false",
-        "--run-service-proxy=false",
-        "--enable-cni=false",
-        f"--hostname-override={node}",
-        f"--service-cluster-ip-range={site.subnets.services}",
-        "--health-port=0",
-        "--cache-sync-timeout=2m",
-    )
-    return [
-        Program("containerd", (site.program("containerd"), "-c", f"{_CONF}/containerd.toml")),
-        Program("kubelet", kubelet, render.CONTAINERD_SOCKET),
-        Program("kube-proxy", _proxy(site, node)),
-        Program("kube-router", router),
-        Program("fdl-device-plugin", (site.program("fdl-device-plugin"), f"--root={render.DRIVER_ROOT}")),
-    ]
 
 
 def _bind(source: Path, target: str | Path | None = None, read_only: bool = False) -> dict[str, Any]:
@@ -173,9 +24,10 @@ def _bind(source: Path, target: str | Path | None = None, read_only: bool = Fals
 
 
 def description(
-    site: Site, member: str, folder: Path, programs: list[Program], procs: list[Path], binds: list[dict[str, Any]]
+    site: Site, member: str, programs: list[Program], *, procs: list[Path], binds: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """What ``fdl-node`` reads; ``procs`` are the ``cgroup.procs`` files to join."""
+    folder = site.root / "members" / member
     return {
         "hostname": member,
         "cgroupProcs": [str(p) for p in procs],
@@ -183,7 +35,7 @@ def description(
         "binds": [
             # A node's /var comes first: the folders below lie in it.
             *binds,
-            _bind(folder / "conf", _CONF),
+            _bind(folder / "conf", CONF),
             _bind(site.bin, read_only=True),
             _bind(site.pki, read_only=True),
             _bind(site.logs),
@@ -198,11 +50,16 @@ def description(
             "net.bridge.bridge-nf-call-iptables": "0",
         },
         "pidFile": str(folder / "pid"),
-        "startFile": f"{_CONF}/start",
+        "startFile": f"{CONF}/start",
         "log": str(site.logs / member / "node.log"),
         "env": [f"PATH={site.bin}:{search_path()}", "HOME=/tmp", "LANG=C.UTF-8"],
         "processes": [
-            {"name": p.name, "argv": list(p.argv), "waitFor": p.wait_for, "log": str(site.logs / member / f"{p.name}.log")}
+            {
+                "name": p.name,
+                "argv": list(p.argv),
+                "waitFor": p.wait_for,
+                "log": str(site.logs / member / f"{p.name}.log"),
+            }
             for p in programs
         ],
     }
@@ -221,8 +78,11 @@ def control_binds(site: Site) -> list[dict[str, Any]]:
 
 def kubeconfig_of(site: Site, name: str, server: str, context: str) -> str:
     """A kubeconfig with the certificate ``name``."""
-    encoded = [base64.b64encode((site.pki / f).read_bytes()).decode() for f in ("ca.crt", f"{name}.crt", f"{name}.key")]
-    return render.kubeconfig(server, *encoded, context)
+
+    def data(file: str) -> str:
+        return base64.b64encode((site.pki / file).read_bytes()).decode()
+
+    return render.kubeconfig(server, data("ca.crt"), data(f"{name}.crt"), data(f"{name}.key"), context)
 
 
 def prepare(site: Site, member: str, files: dict[str, str]) -> Path:
@@ -302,7 +162,9 @@ def wait_for_socket(holder: state.Holder, socket: str, name: str, log: Path, lim
     return path
 
 
-def end(trees: cgroups.Hierarchies, cluster: str, member: str, holder: state.Holder | None, limit_s: float = 20.0) -> None:
+def end(
+    trees: cgroups.Hierarchies, cluster: str, member: str, holder: state.Holder | None, limit_s: float = 20.0
+) -> None:
     """Cuts a member's power: its first process is killed, the kernel kills the rest, its groups are removed.
 
     Raises:
@@ -319,8 +181,3 @@ def forget_power(folder: Path) -> None:
     for name in ("pid", "conf/start"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "var" / "run", ignore_errors=True)
-
-
-def size(node: NodeSpec) -> Decimal | None:
-    """The CPU quota of a node's pods in cores."""
-    return node.cpu

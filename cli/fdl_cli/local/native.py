@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fdl_cli.local import cgroups, holders, images, network, pki, processes, render, simulate, state, subnets
+from fdl_cli.local import cgroups, holders, images, network, pki, processes, programs, render, simulate, state, subnets
 from fdl_cli.local.errors import LocalError
-from fdl_cli.local.holders import CONTROL
 from fdl_cli.local.images import Image, NodeStore
 from fdl_cli.local.kubectl import Kubectl
 from fdl_cli.local.nodespec import NodeSpec
 from fdl_cli.local.paths import ClusterPaths, image_store
+from fdl_cli.local.programs import CONTROL
 from fdl_cli.local.render import Machine, Site
 
 Say = Callable[[str], None]
@@ -52,7 +52,9 @@ class Native:
             LocalError: it does not run.
         """
         if not self.alive(record):
-            raise LocalError(f"The control plane of {record.name} does not run. Start it: fdl local up --name {record.name}.")
+            raise LocalError(
+                f"The control plane of {record.name} does not run. Start it: fdl local up --name {record.name}."
+            )
         return record.holders[CONTROL].pid
 
     # -- up ------------------------------------------------------------------------------------------------------
@@ -66,11 +68,10 @@ class Native:
         site = self._site(record)
         self._make_files(site, record)
         self._say("Starting the control plane")
-        trees = cgroups.detect()
-        control = self._launch(site, record, trees, CONTROL, holders.control_programs(site), holders.control_binds(site))
+        control = self._launch(site, record, CONTROL, programs.control_programs(site), holders.control_binds(site))
         network.lay_control(record.name, record.subnets, record.holders[CONTROL].pid)
         holders.let_go(control)
-        loaded = self._start_nodes(site, record, trees, [str(n.name) for n in nodes], archives)
+        loaded = self._start_nodes(site, record, [str(n.name) for n in nodes], archives)
         record.phase = state.RUNNING
         state.save(self._paths, record)
         self._say(f"Ready: {len(nodes)} nodes, {len(loaded)} images")
@@ -78,13 +79,13 @@ class Native:
 
     def add(self, record: state.Record, nodes: Sequence[NodeSpec], archives: Sequence[Path]) -> None:
         """Adds nodes to a running cluster."""
-        site, trees = self._site(record), cgroups.detect()
+        site = self._site(record)
         authority = pki.Authority.load(site.pki)
         for node in nodes:
             record.nodes.append(node)
             self._issue_node(site, record, authority, node)
         state.save(self._paths, record)
-        self._start_nodes(site, record, trees, [str(n.name) for n in nodes], archives)
+        self._start_nodes(site, record, [str(n.name) for n in nodes], archives)
 
     def _recorded_networks(self) -> list[str]:
         """Networks of clusters that are just starting and have no route yet."""
@@ -128,28 +129,27 @@ class Native:
         self,
         site: Site,
         record: state.Record,
-        trees: cgroups.Hierarchies,
         member: str,
-        programs: list[holders.Program],
+        run: list[programs.Program],
         binds: list[dict[str, object]],
     ) -> Path:
         folder = self._paths.holder(member)
         cpu = None if member == CONTROL else record.nodes[record.index(member)].cpu
-        procs = cgroups.create(trees, record.name, member, cpu)
-        described = holders.description(site, member, folder, programs, procs, binds)
+        procs = cgroups.create(cgroups.detect(), record.name, member, cpu)
+        described = holders.description(site, member, run, procs=procs, binds=binds)
         record.holders[member] = holders.launch(site, folder, described)
         state.save(self._paths, record)
         return folder
 
-    def _power(self, site: Site, record: state.Record, trees: cgroups.Hierarchies, name: str) -> None:
+    def _power(self, site: Site, record: state.Record, name: str) -> None:
         """Starts a node's processes and links it."""
         index = record.index(name)
         node = record.nodes[index]
         folder = holders.prepare(site, name, holders.node_files(site, node, index, machine()))
         library = site.bin / "libnvidia-ml.so.1"
         simulate.write(folder / "conf" / "driver", node.accelerators, name, library, machine().cores)
-        programs = holders.node_programs(site, name, record.subnets.node(index))
-        self._launch(site, record, trees, name, programs, holders.node_binds(folder))
+        run = programs.node_programs(site, name, record.subnets.node(index))
+        self._launch(site, record, name, run, holders.node_binds(folder))
         network.lay_node(record.subnets, index, self.control_pid(record), record.holders[name].pid)
         holders.let_go(folder)
 
@@ -157,13 +157,12 @@ class Native:
         self,
         site: Site,
         record: state.Record,
-        trees: cgroups.Hierarchies,
         names: Sequence[str],
         archives: Sequence[Path],
     ) -> list[Image]:
         self._say(f"Starting {len(names)} nodes: {', '.join(names)}")
         for name in names:
-            self._power(site, record, trees, name)
+            self._power(site, record, name)
         with ThreadPoolExecutor(max_workers=2) as pool:
             loading = pool.submit(self._load, site, record, names, archives)
             kubectl = self.kubectl(record)
@@ -231,11 +230,10 @@ class Native:
         holder = record.holders.get(name)
         if holder is not None and processes.alive(holder.pid, holder.started):
             return
-        trees = cgroups.detect()
-        holders.end(trees, record.name, name, None)
+        holders.end(cgroups.detect(), record.name, name, None)
         site = self._site(record)
         since = time.time()
-        self._power(site, record, trees, name)
+        self._power(site, record, name)
         archives: list[Path] = []
         self._load(site, record, [name], archives)
         if name in record.stopped:
@@ -251,7 +249,9 @@ class Native:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
         while True:
             conditions = kubectl.json("get", "node", name)["status"].get("conditions", [])
-            if any(c["type"] == "Ready" and c["status"] == "True" and c["lastHeartbeatTime"] > stamp for c in conditions):
+            if any(
+                c["type"] == "Ready" and c["status"] == "True" and c["lastHeartbeatTime"] > stamp for c in conditions
+            ):
                 return
             if time.monotonic() > deadline:
                 raise LocalError(f"{name} is not Ready {limit_s:.0f} s after its start: see {self._paths.logs}/{name}.")

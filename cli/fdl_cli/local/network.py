@@ -34,7 +34,9 @@ def _ip(arguments: list[str], pid: int | None = None, check: bool = True, batch:
     command = [*enter, "ip", *arguments]
     done = subprocess.run(command, input=batch, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     if check and done.returncode:
-        raise LocalError(f"`{' '.join(command)}` failed: {done.stderr.strip()}{f' in:{chr(10)}{batch}' if batch else ''}")
+        raise LocalError(
+            f"`{' '.join(command)}` failed: {done.stderr.strip()}{f' in:{chr(10)}{batch}' if batch else ''}"
+        )
     return done.stdout
 
 
@@ -55,7 +57,9 @@ def lay_control(cluster: str, plan: Subnets, pid: int) -> None:
     link = host_link(cluster)
     _ip(["link", "add", link, "type", "veth", "peer", "name", "host0", "netns", str(pid)])
     _ip(["-batch", "-"], pid, batch=control_batch(plan))
-    machine = f"addr add {plan.host}/30 dev {link}\nlink set {link} up\nroute add {plan.whole} via {plan.api} dev {link}\n"
+    machine = (
+        f"addr add {plan.host}/30 dev {link}\nlink set {link} up\nroute add {plan.whole} via {plan.api} dev {link}\n"
+    )
     _ip(["-batch", "-"], batch=machine)
 
 

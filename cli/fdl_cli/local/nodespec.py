@@ -82,7 +82,8 @@ def parse_node(text: str) -> NodeSpec:
         key, equals, value = pair.partition("=")
         if not equals or key not in ("name", "cpu", "memory", "nvidia", "amd"):
             raise LocalError(
-                f"--node {text}: {pair!r} is not understood. Use name=, cpu=, memory=, nvidia=COUNT:sm_NN, amd=COUNT:gfxNNN."
+                f"--node {text}: {pair!r} is not understood. "
+                "Use name=, cpu=, memory=, nvidia=COUNT:sm_NN, amd=COUNT:gfxNNN."
             )
         if key in values:
             raise LocalError(f"--node {text}: {key} is given twice. Give it once.")
@@ -91,7 +92,9 @@ def parse_node(text: str) -> NodeSpec:
         raise LocalError("--node is empty. Give for instance --node cpu=0.5,memory=2Gi.")
     name = values.get("name")
     if name is not None and (_NAME.fullmatch(name) is None or name in RESERVED_NAMES):
-        raise LocalError(f"--node {text}: {name!r} cannot name a node. Use up to 30 of a-z, 0-9 and '-', not 'control'.")
+        raise LocalError(
+            f"--node {text}: {name!r} cannot name a node. Use up to 30 of a-z, 0-9 and '-', not 'control'."
+        )
     return NodeSpec(
         name=name,
         cpu=parse_cpu(values["cpu"]) if "cpu" in values else None,

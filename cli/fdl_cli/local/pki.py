@@ -102,7 +102,7 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path) -> "Authority":
-        """Makes the authority (``ca.crt``, ``ca.key``) and the key of service account tokens (``sa.key``, ``sa.pub``)."""
+        """Makes the authority (``ca``) and the key that signs service account tokens (``sa``)."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("fdl-local-ca", "fdl")
@@ -136,11 +136,14 @@ class Authority:
             _builder(_name(subject.common_name, subject.organization), self._certificate.subject, key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+                critical=False,
             )
         )
         if subject.hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName(alternative_names(subject.hosts)), critical=False)
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName(alternative_names(subject.hosts)), critical=False
+            )
         certificate = builder.sign(self._key, hashes.SHA256())
         _write_key(self._folder, subject.file, key)
         _write(self._folder / f"{subject.file}.crt", certificate.public_bytes(serialization.Encoding.PEM), secret=False)

@@ -90,7 +90,6 @@ def kubernetes_version(go_mod: str) -> str:
 def link_flags(part: Part, go_mod: str) -> str:
     """Linker flags; Kubernetes programs only know their version if told at link time."""
     flags = [_LINK]
-    package = None
     if part.folder == "kube":
         version, package = kubernetes_version(go_mod), "k8s.io/component-base/version"
         major, minor, _ = version[1:].split(".")

@@ -76,7 +76,7 @@ def containerd(bin_folder: Path) -> str:
     return f"""version = 3
 root = "{CONTAINERD_ROOT}"
 state = "/run/containerd"
-disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs"]
+disabled_plugins = ["io.containerd.nri.v1.nri"]
 
 [grpc]
   address = "{CONTAINERD_SOCKET}"

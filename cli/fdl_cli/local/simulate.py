@@ -205,4 +205,6 @@ def write(root: Path, accelerators: Iterable[Accelerators], node: str, library: 
         _amd(root / "amd", present["amd"], node, cores)
     else:
         shutil.rmtree(root / "amd", ignore_errors=True)
-    _put(root, {"resources": resources(Accelerators(v, present[v].count if v in present else 0, "") for v in RESOURCES)})
+    _put(
+        root, {"resources": resources(Accelerators(v, present[v].count if v in present else 0, "") for v in RESOURCES)}
+    )

@@ -95,7 +95,9 @@ def load(paths: ClusterPaths) -> Record | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as fault:
-        raise LocalError(f"{paths.record} cannot be read ({fault}). Run `fdl local down --name {paths.name}`.") from fault
+        raise LocalError(
+            f"{paths.record} cannot be read ({fault}). Run `fdl local down --name {paths.name}`."
+        ) from fault
 
 
 def require(paths: ClusterPaths) -> Record:

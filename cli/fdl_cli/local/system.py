@@ -55,7 +55,9 @@ def ensure(build: bool, say: Callable[[str], None]) -> None:
         if done.returncode and command is install:
             raise LocalError(f"`{' '.join(command)}` failed: {done.stderr.strip()[-400:]}. Install them by hand.")
     if left := missing(build):
-        raise LocalError(f"{' '.join(left)} still cannot be found after installing. Check PATH and the package manager.")
+        raise LocalError(
+            f"{' '.join(left)} still cannot be found after installing. Check PATH and the package manager."
+        )
 
 
 def ensure_root() -> None:

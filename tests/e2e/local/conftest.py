@@ -41,7 +41,11 @@ def cluster(probe_archive: Path) -> Iterator[Cluster]:
     require_native()
     made = Cluster("t-local", say=print)
     made.down()
-    nodes = [parse_node("name=plain"), parse_node("name=slow,cpu=0.5,memory=1Gi"), parse_node("name=sim,nvidia=2:sm_90,amd=1:gfx942")]
+    nodes = [
+        parse_node("name=plain"),
+        parse_node("name=slow,cpu=0.5,memory=1Gi"),
+        parse_node("name=sim,nvidia=2:sm_90,amd=1:gfx942"),
+    ]
     try:
         made.up(nodes, provider="native", images=[probe_archive])
         yield made

@@ -19,9 +19,14 @@ def eventually(what: str, check: Callable[[], bool], limit_s: float = 60.0) -> N
 
 
 def pod(
-    name: str, node: str, *args: str, labels: dict[str, str] | None = None, claim: str | None = None, **container: Any
+    name: str,
+    node: str,
+    *args: str,
+    labels: dict[str, str] | None = None,
+    claim: str | None = None,
+    container: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A pod of the probe image on a node; ``claim`` is mounted at /data."""
+    """A pod of the probe image on a node; ``claim`` is mounted at /data, ``container`` adds fields to its container."""
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
     mounts = [{"name": "data", "mountPath": "/data"}] if claim else []
     main = {"name": "c", "image": PROBE, "imagePullPolicy": "Never", "args": list(args), "volumeMounts": mounts}
@@ -33,10 +38,15 @@ def pod(
             "nodeSelector": {"kubernetes.io/hostname": node},
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
-            "containers": [main | container],
+            "containers": [main | (container or {})],
             "volumes": volumes,
         },
     }
+
+
+def reaches(cluster: Cluster, name: str, url: str) -> None:
+    """Waits until a pod gets an answer of a URL."""
+    eventually(f"{name} reaches {url}", lambda: fetches(cluster, name, url))
 
 
 def phase(cluster: Cluster, name: str) -> str:
@@ -49,8 +59,12 @@ def create(cluster: Cluster, *objects: dict[str, Any]) -> None:
     cluster.kubectl().apply(objects)
     for each in objects:
         if each["kind"] == "Pod":
-            name = each["metadata"]["name"]
-            eventually(f"pod {name} runs", lambda name=name: phase(cluster, name) in ("Running", "Succeeded"))
+            started(cluster, each["metadata"]["name"])
+
+
+def started(cluster: Cluster, name: str) -> None:
+    """Waits until a pod runs, or has run."""
+    eventually(f"pod {name} runs", lambda: phase(cluster, name) in ("Running", "Succeeded"))
 
 
 def execute(cluster: Cluster, name: str, *command: str) -> str:

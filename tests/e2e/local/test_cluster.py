@@ -6,7 +6,7 @@ import pytest
 
 from fdl_cli.local import Cluster
 
-from .helpers import create, eventually, execute, fetches, phase, pod, remove
+from .helpers import create, eventually, execute, fetches, phase, pod, reaches, remove
 
 pytestmark = pytest.mark.e2e
 
@@ -46,7 +46,7 @@ def test_names_and_services_work_across_nodes_and_from_the_same_node(cluster: Cl
     create(cluster, service("web"), pod("web", "plain", "serve", "hello", labels={"app": "web"}))
     create(cluster, pod("far", "slow", "serve", ""), pod("near", "plain", "serve", ""))
     for name in ("far", "near", "web"):
-        eventually(f"{name} reaches the service", lambda name=name: fetches(cluster, name, "http://web.default.svc"))
+        reaches(cluster, name, "http://web.default.svc")
     assert execute(cluster, "far", "fetch", "http://web") == "hello"
 
 
@@ -60,7 +60,7 @@ def test_a_network_policy_is_enforced_on_both_sides_of_a_node(cluster: Cluster) 
         pod("neighbour", "plain", "serve", ""),
     )
     for name in ("friend", "stranger", "neighbour"):
-        eventually(f"{name} gets in while there is no policy", lambda name=name: fetches(cluster, name, "http://web"))
+        reaches(cluster, name, "http://web")
     policy = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -85,7 +85,7 @@ def test_a_claim_is_provisioned_for_all_nodes_and_removed_with_its_folder(cluste
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     as_anybody = {"securityContext": {"runAsUser": 4711, "runAsNonRoot": True}}
-    create(cluster, claim, pod("writer", "plain", "write", "/data/x", "kept", claim="data", **as_anybody))
+    create(cluster, claim, pod("writer", "plain", "write", "/data/x", "kept", claim="data", container=as_anybody))
     eventually("the writer has ended", lambda: phase(cluster, "writer") == "Succeeded")
     create(cluster, pod("reader", "slow", "read", "/data/x", claim="data"))
     eventually("the reader has ended", lambda: phase(cluster, "reader") == "Succeeded")
@@ -117,9 +117,12 @@ def test_simulated_devices_are_offered_and_change_while_pods_run(cluster: Cluste
     assert kubectl.json("get", "node", "sim")["metadata"]["labels"]["fdl.dev/simulated"] == "true"
     assert "fdl.dev/simulated" not in kubectl.json("get", "node", "plain")["metadata"]["labels"]
     limits = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
-    create(cluster, pod("taker", "sim", "serve", "", **limits))
-    kubectl.apply([pod("late", "sim", "serve", "", **limits)])
-    eventually("the second pod finds no device left", lambda: "Insufficient nvidia.com/gpu" in str(kubectl.json("get", "pod", "late")["status"]))
+    create(cluster, pod("taker", "sim", "serve", "", container=limits))
+    kubectl.apply([pod("late", "sim", "serve", "", container=limits)])
+    eventually(
+        "the second pod finds no device left",
+        lambda: "Insufficient nvidia.com/gpu" in str(kubectl.json("get", "pod", "late")["status"]),
+    )
     driver = cluster.node_path("sim", "/run/fdl/driver")
     assert "arch 9.0" in (driver / "nvidia/etc/fdl-fake-nvml.conf").read_text()
     assert "gfx_target_version 90402" in (driver / "amd/sys/class/kfd/kfd/topology/nodes/1/properties").read_text()

@@ -104,7 +104,9 @@ def test_the_processes_of_a_pod_are_found_and_can_be_killed(cluster: Cluster) ->
     pids = cluster.node_pids("default", "victim")
     assert [Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids] == ["probe"]
     os.kill(pids[0], signal.SIGKILL)
-    eventually("the pod has failed", lambda: cluster.kubectl().json("get", "pod", "victim")["status"]["phase"] == "Failed")
+    eventually(
+        "the pod has failed", lambda: cluster.kubectl().json("get", "pod", "victim")["status"]["phase"] == "Failed"
+    )
 
 
 def test_a_killed_kubelet_comes_back_and_offers_its_devices_again(cluster: Cluster) -> None:

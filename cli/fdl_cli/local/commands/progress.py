@@ -28,7 +28,9 @@ def build_progress() -> Iterator[Report]:
 
 
 def _first_time(total: int) -> None:
-    say(f"Building the cluster's {total} programs from pinned sources; the first time takes 15 to 25 minutes on 2 cores")
+    say(
+        f"Building the cluster's {total} programs from pinned sources; the first time takes 15 to 25 minutes on 2 cores"
+    )
 
 
 def _bar(bar: Progress) -> tuple[Report, Callable[[], None]]:
