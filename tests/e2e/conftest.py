@@ -34,7 +34,7 @@ VARIANTS = [
     {"name": "cuda", "vendor": "nvidia", "archs": ["sm_80", "sm_90"], "ncclVersion": "2.28.9"},
     {"name": "rocm", "vendor": "amd", "archs": ["gfx90a", "gfx942"], "ncclVersion": "2.26.6"},
 ]
-PROBE_SECONDS = 10
+PROBE_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def world() -> Iterator[World]:
 
 def install(tools: Tools) -> None:
     """The chart with the values of these tests."""
-    setup.install(tools, setup.checkout(), f"prober.intervalSeconds={PROBE_SECONDS}", variants=json.dumps(VARIANTS))
+    setup.install(tools, setup.checkout(), f"prober.periodSeconds={PROBE_SECONDS}", variants=json.dumps(VARIANTS))
 
 
 @pytest.fixture(scope="session")

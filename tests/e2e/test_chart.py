@@ -51,7 +51,8 @@ def test_values_reach_the_pods(tools: Tools) -> None:
         *("--set", "operator.resources.limits.memory=1Gi,image.registry=example.org/x,image.tag=7"),
     )
     operator = next(o for o in objects if o["kind"] == "Deployment")["spec"]["template"]["spec"]
-    prober = next(o for o in objects if o["kind"] == "DaemonSet")["spec"]["template"]["spec"]
+    probers = {o["metadata"]["name"]: o["spec"]["template"]["spec"] for o in objects if o["kind"] == "DaemonSet"}
+    prober = probers["fdl-prober-gpu"]
     assert operator["imagePullSecrets"] == prober["imagePullSecrets"] == [{"name": "reg"}]
     assert operator["tolerations"] == [{"key": "infra", "operator": "Exists"}]
     assert operator["containers"][0]["resources"]["limits"]["memory"] == "1Gi"
@@ -60,6 +61,7 @@ def test_values_reach_the_pods(tools: Tools) -> None:
     assert json.loads(environment["FDL_VARIANTS"] or "")[0]["image"] == "example.org/x/trainer-cpu:7"
     assert environment["FDL_IMAGE_PULL_SECRETS"] == "reg"
     assert prober["runtimeClassName"] == "nvidia"
+    assert "runtimeClassName" not in probers["fdl-prober"]
 
 
 def test_the_operators_pod_fits_pod_security_restricted(kube: Kube, tools: Tools, namespace: str) -> None:

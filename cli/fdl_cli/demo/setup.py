@@ -12,6 +12,7 @@ from fdl_cli.images.command import ensure_images, image_store
 from fdl_cli.images.inputs import find_source
 from fdl_cli.local import Cluster, NodeSpec
 from fdl_cli.local.commands.progress import build_progress
+from fdl_cli.local.render import DRIVER_ROOT
 
 NODES = (
     NodeSpec(name="fast", cpu=Decimal("0.8")),
@@ -81,7 +82,8 @@ def install(tools: Tools, source: Path, *settings: str, **trees: str) -> None:
         record = store.current(part)
         if record is not None:
             stamps += ["--set-string", f"{part}.podAnnotations.fdl\\.dev/image-inputs={record.inputs}"]
-    extra = [word for setting in settings for word in ("--set", setting)]
+    simulated = f"prober.simulatedDriverRoot={DRIVER_ROOT}"
+    extra = [word for setting in (simulated, *settings) for word in ("--set", setting)]
     extra += [word for key, text in trees.items() for word in ("--set-json", f"{key}={text}")]
     tools.call(
         tools.helm,

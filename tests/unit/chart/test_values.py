@@ -62,7 +62,7 @@ def test_a_misspelt_key_is_refused_by_name(path: tuple[str | int, ...]) -> None:
         ("operator", "replicas", 3),
         ("operator", "replicas", "1"),
         ("operator", "logLevel", "verbose"),
-        ("prober", "intervalSeconds", 1),
+        ("prober", "periodSeconds", 0),
         ("prober", "driverRoot", "run/nvidia"),
         ("image", "pullPolicy", "Sometimes"),
     ],

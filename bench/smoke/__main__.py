@@ -1,0 +1,74 @@
+"""``python -m bench.smoke``: bring a cluster up, measure, print, take it down."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.smoke import figures, measure
+from bench.smoke.figures import Figure
+from bench.smoke.lab import Lab
+from fdl_cli.demo.kube import DemoError
+from fdl_cli.local import LocalError
+
+
+def main() -> int:
+    """0 when every figure could be measured, whether or not it meets its target."""
+    parser = argparse.ArgumentParser(prog="python -m bench.smoke", description=__doc__)
+    parser.add_argument("--name", default="fdl-bench", help="name of the cluster that is made and removed")
+    parser.add_argument("--json", type=Path, help="also write the JSON there")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    lab = Lab(options.name, console)
+    found: list[Figure] = []
+    try:
+        for step in (_up, _runs, _efficiency, _idle):
+            _guard(step, lab, found, console)
+    finally:
+        lab.cluster.down()
+    text = figures.to_json(found, figures.machine(os.cpu_count() or 1))
+    print(figures.table(found))
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n")
+    return 1 if any(figure.value is None for figure in found) else 0
+
+
+def _guard(step: Callable[[Lab], list[Figure]], lab: Lab, found: list[Figure], console: Console) -> None:
+    console.print(f"measuring: {(step.__doc__ or '').rstrip('.')}", highlight=False)
+    try:
+        found += step(lab)
+    except (DemoError, LocalError, OSError) as error:
+        found.append(Figure(step.__name__.strip("_"), None, "", 0, note=str(error)))
+
+
+def _up(lab: Lab) -> list[Figure]:
+    """time to a ready cluster."""
+    figure = measure.up(lab)
+    lab.install()
+    return [figure]
+
+
+def _runs(lab: Lab) -> list[Figure]:
+    """first step and deaths."""
+    try:
+        return [measure.first_step(lab, "deaths"), *measure.deaths(lab, "deaths")]
+    finally:
+        lab.remove("deaths")
+
+
+def _efficiency(lab: Lab) -> list[Figure]:
+    """efficiency against solo rates."""
+    return [measure.efficiency(lab)]
+
+
+def _idle(lab: Lab) -> list[Figure]:
+    """API calls without a change."""
+    return [measure.idle_calls(lab)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
