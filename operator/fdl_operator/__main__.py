@@ -29,6 +29,8 @@ def main() -> int:
         print(f"The operator cannot start: {error}.", file=sys.stderr)
         return 64
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if logging.getLogger().level > logging.DEBUG:
+        logging.getLogger("kopf").setLevel(logging.WARNING)  # it logs each event that it hands over
     return asyncio.run(_serve(settings))
 
 

@@ -139,7 +139,7 @@ class Actor:
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{run.name[:40]}.", "namespace": run.namespace},
+            "metadata": {"generateName": f"{run.name[:40]}-", "namespace": run.namespace},
             "eventTime": clock.render_micro(now),
             "reportingController": labels.FIELD_MANAGER,
             "reportingInstance": self._settings.identity[:128],

@@ -1,7 +1,6 @@
 """The operator as a process: stand by, lead, and leave when the Lease is lost."""
 
 import asyncio
-import contextlib
 import logging
 import signal
 
@@ -59,15 +58,22 @@ class Operator:
         stopping = asyncio.create_task(stop.wait(), name="stop")
         work = asyncio.create_task(self._work(), name="work")
         done, _ = await asyncio.wait({hold, stopping, work}, return_when=asyncio.FIRST_COMPLETED)
+        failed = False
         for task in (work, stopping):
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             await work
+        except asyncio.CancelledError:
+            pass
+        except Exception:
+            logger.exception("the work ended")
+            failed = True
         if hold in done:
             return 1
         hold.cancel()
         await self._election.release()
-        return 0 if stopping in done else 1
+        # kopf takes the signals while it runs, and ends without an error upon one.
+        return 1 if failed else 0
 
     async def _work(self) -> None:
         engine = self.engine = Engine(self._client, self._settings)
@@ -91,10 +97,10 @@ class Operator:
             await watches.stop()
 
     async def _begin(self, engine: Engine, watches: observe.Watches) -> None:
-        """Plan nothing before all pods, nodes and objects have been seen once."""
+        """Plan nothing before all pods, nodes, objects and the cluster object have been seen once."""
         await watches.synced()
+        await engine.load_cluster()
         engine.queue.start()
-        engine.queue.add_after(("", "default"), 2.0)
         self.synced.set()
 
     def _problem(self) -> str:

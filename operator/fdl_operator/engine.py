@@ -15,6 +15,7 @@ from fdl_operator.model import RunKey, RunRecord, StreamView, Wake, WriteStatus
 from fdl_operator.plan import plan
 from fdl_operator.plan.cluster import ClusterRecord, describe
 from fdl_operator.queue import WorkQueue
+from fdl_operator.records import cluster_record
 from fdl_operator.settings import Settings
 from fdl_operator.store import Store
 from fdl_operator.streams import Streams, Target
@@ -123,7 +124,7 @@ class Engine:
 
     async def _reconcile_cluster(self) -> None:
         if self.cluster is None:
-            await self._create_cluster()
+            await self.load_cluster()
             return
         now = self._clock()
         status = describe(self.cluster, self.store.nodes.values(), now)
@@ -138,6 +139,22 @@ class Engine:
         await self.deep.reconcile(self.cluster.spec, self.store.nodes.values(), now)
         self.queue.add_after(CLUSTER_KEY, CLUSTER_REFRESH_SECONDS)
 
+    async def load_cluster(self) -> None:
+        """See FdlCluster/default once, and make it where there is none, before any run is planned."""
+        while self.cluster is None:
+            try:
+                item = await self._client.get(api.CLUSTERS, "", "default")
+            except ApiError as error:
+                logger.log(logging.INFO if error.status == 404 else logging.WARNING, "FdlCluster/default: %s", error)
+                if error.status == 404:
+                    await self._create_cluster()
+                else:
+                    await asyncio.sleep(1.0)
+            else:
+                record = cluster_record(item)
+                self.store.put_cluster(record.spec)
+                self.cluster_changed(record)
+
     async def _create_cluster(self) -> None:
         """A chart cannot ship a CRD and its object together, so the operator makes the one that is needed."""
         body = {
@@ -151,7 +168,6 @@ class Engine:
         except ApiError as error:
             if error.status != 409:
                 raise
-        self.queue.add_after(CLUSTER_KEY, CLUSTER_REFRESH_SECONDS)
 
     async def stop(self) -> None:
         """Stop working; nothing is rolled back."""

@@ -6,25 +6,21 @@ they are parsed.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import kopf
 
 from fdl_api import labels
-from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.version import API_VERSION, GROUP
 from fdl_operator import client as api
 from fdl_operator.client import Client, Resource
 from fdl_operator.model import NodeRecord, ObjectKind, OwnedRecord, PodRecord
 from fdl_operator.plan.cluster import ClusterRecord
-from fdl_operator.records import node_record, owned_record, pod_record, run_record
+from fdl_operator.records import cluster_record, node_record, owned_record, pod_record, run_record
 from fdl_operator.settings import Settings
 from fdl_operator.store import Store
 from fdl_operator.watch import Watch
-
-logger = logging.getLogger(__name__)
 
 OWNED: dict[ObjectKind, Resource] = {
     ObjectKind.CONFIG_MAP: api.CONFIG_MAPS,
@@ -143,28 +139,6 @@ def registry(store: Store, cluster_changed: Callable[[ClusterRecord | None], Non
     kopf.on.event(GROUP, API_VERSION, api.RUNS.plural, registry=handlers, id="runs")(run_event)
     kopf.on.event(GROUP, API_VERSION, api.CLUSTERS.plural, registry=handlers, id="clusters")(cluster_event)
     return handlers
-
-
-def cluster_record(item: dict[str, Any]) -> ClusterRecord:
-    """An FdlCluster. What this release cannot read counts as empty, and is logged."""
-    try:
-        spec = FdlClusterSpec.model_validate(item.get("spec") or {})
-    except ValueError as error:
-        logger.error("FdlCluster/default: this release cannot read the spec: %s", error)
-        spec = FdlClusterSpec()
-    try:
-        status = FdlClusterStatus.model_validate(item.get("status") or {})
-    except ValueError:
-        status = FdlClusterStatus()
-    meta = item["metadata"]
-    return ClusterRecord(
-        name=meta["name"],
-        uid=meta["uid"],
-        generation=int(meta.get("generation") or 0),
-        resource_version=meta.get("resourceVersion", ""),
-        spec=spec,
-        status=status,
-    )
 
 
 def kopf_settings() -> kopf.OperatorSettings:

@@ -1,15 +1,20 @@
 """From the API server's objects to slim records."""
 
+import logging
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from fdl_api import labels
 from fdl_api import report as reports
+from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_operator import clock
 from fdl_operator.build.pods import PLACEMENT, VARIANT
 from fdl_operator.model import NodeRecord, OwnedRecord, PodPhase, PodRecord, RunRecord
+from fdl_operator.plan.cluster import ClusterRecord
+
+logger = logging.getLogger(__name__)
 
 MAX_TEXT: Final = 1000
 MAIN_CONTAINERS: Final = ("trainer", "coordinator")
@@ -116,6 +121,28 @@ def owned_record(item: dict[str, Any], kind: str) -> OwnedRecord:
         uid=meta["uid"],
         run_uid=(meta.get("labels") or {}).get(labels.RUN_UID, ""),
         spec_hash=(meta.get("annotations") or {}).get(labels.SPEC_HASH, ""),
+    )
+
+
+def cluster_record(item: dict[str, Any]) -> ClusterRecord:
+    """An FdlCluster. What this release cannot read counts as empty, and is logged."""
+    try:
+        spec = FdlClusterSpec.model_validate(item.get("spec") or {})
+    except ValueError as error:
+        logger.error("FdlCluster/default: this release cannot read the spec: %s", error)
+        spec = FdlClusterSpec()
+    try:
+        status = FdlClusterStatus.model_validate(item.get("status") or {})
+    except ValueError:
+        status = FdlClusterStatus()
+    meta = item["metadata"]
+    return ClusterRecord(
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=int(meta.get("generation") or 0),
+        resource_version=meta.get("resourceVersion", ""),
+        spec=spec,
+        status=status,
     )
 
 
