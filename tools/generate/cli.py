@@ -20,7 +20,9 @@ def page() -> str:
         "",
     ]
     for path, command in _commands(main, "fdl"):
-        context = click.Context(command, info_name=path, max_content_width=WIDTH, terminal_width=WIDTH)
+        context = click.Context(
+            command, info_name=path, max_content_width=WIDTH, terminal_width=WIDTH, **main.context_settings
+        )
         lines += [f"## {path}", "", "```text", command.get_help(context), "```", ""]
     return "\n".join(lines).rstrip() + "\n"
 

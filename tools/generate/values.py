@@ -134,7 +134,7 @@ class Prober(Pod):
         description="Seconds between two looks at a node. Only what changed is written, and the report's age.",
     )
     resources: Resources = Field(
-        default=Resources(requests={"cpu": "5m", "memory": "48Mi"}, limits={"memory": "192Mi"}),
+        default=Resources(requests={"cpu": "5m", "memory": "80Mi"}, limits={"memory": "192Mi"}),
         description="Resources of its container.",
     )
     tolerations: list[Toleration] = Field(
