@@ -116,33 +116,37 @@ def variant_metadata(facts: Facts) -> Iterator[Check]:
 
 
 def kernel_coverage(facts: Facts) -> Iterator[Check]:
-    """Whether each variant's torch has kernels for each device of its vendor."""
-    for variant in facts.variants:
-        kernels = known_kernels(variant, facts.deep.get(variant.name))
-        for device in facts.of(variant.vendor):
-            fit = best_fit(kernels.archs, device.arch)
-            subject = f"{variant.name} on {device.vendor} {device.index}"
-            told = f"{variant.name} has kernels for {', '.join(kernels.archs) or 'nothing known'}"
-            if fit is Fit.NONE:
-                yield Check(
-                    name="kernel-coverage",
-                    severity="fail",
-                    subject=subject,
-                    message=f"no kernels for {device.arch or 'an unknown architecture'}: {told}",
-                    remedy=f"Use a variant whose torch was built for {device.arch or 'this device'}, or add one to "
-                    "spec.variants of FdlCluster/default.",
-                )
-            elif fit is Fit.PTX:
-                yield Check(
-                    name="kernel-coverage",
-                    severity="warn",
-                    subject=subject,
-                    message=f"{device.arch} runs by compiling PTX at load time: {told}",
-                    remedy="Expect a slow first start; a variant with machine code for the device avoids it.",
-                )
-            else:
-                covered = f"{device.arch} is covered ({fit})"
-                yield Check(name="kernel-coverage", severity="pass", subject=subject, message=covered)
+    """Whether some variant's torch has kernels for each device. Which variants do is in the node's labels."""
+    for device in facts.devices:
+        own = [
+            known_kernels(variant, facts.deep.get(variant.name))
+            for variant in facts.variants
+            if variant.vendor == device.vendor
+        ]
+        fits = {kernels.variant: best_fit(kernels.archs, device.arch) for kernels in own}
+        by_fit = {fit: ", ".join(name for name, found in fits.items() if found is fit) for fit in Fit}
+        subject, arch = f"{device.vendor} {device.index}", device.arch or "an unknown architecture"
+        if by_fit[Fit.EXACT] or by_fit[Fit.BINARY]:
+            covering = by_fit[Fit.EXACT] or by_fit[Fit.BINARY]
+            yield Check(name="kernel-coverage", severity="pass", subject=subject, message=f"{arch}: {covering}")
+        elif by_fit[Fit.PTX]:
+            yield Check(
+                name="kernel-coverage",
+                severity="warn",
+                subject=subject,
+                message=f"{arch} runs only by compiling PTX at load time: {by_fit[Fit.PTX]}",
+                remedy="Expect a slow first start; a variant with machine code for the device avoids it.",
+            )
+        elif own:
+            told = "; ".join(f"{k.variant} has {', '.join(k.archs) or 'nothing known'}" for k in own)
+            yield Check(
+                name="kernel-coverage",
+                severity="fail",
+                subject=subject,
+                message=f"no variant has kernels for {arch}: {told}",
+                remedy=f"Add an image whose torch was built for {device.arch or 'this device'} to spec.variants of "
+                "FdlCluster/default.",
+            )
 
 
 def deep_check(facts: Facts) -> Iterator[Check]:

@@ -9,7 +9,7 @@ from fdl_api.cluster import Variant
 from fdl_api.coverage import Kernels, auto_variant, covered, lowest
 from fdl_api.report import DeepResult, Report
 from fdl_prober import checks, deep
-from fdl_prober.facts import Facts, fingerprints, known_kernels
+from fdl_prober.facts import Facts, fingerprints, known_kernels, spoken
 
 
 def label_value(text: str) -> str:
@@ -50,26 +50,23 @@ def variant_value(facts: Facts, variant: Variant) -> str | None:
 
 
 def _really_ran(result: DeepResult | None) -> bool:
-    return (
-        result is not None
-        and result.outcome == "passed"
-        and result.facts is not None
-        and result.facts.passed
-        and not result.facts.simulated
-    )
+    told = spoken(result)
+    return result is not None and result.outcome == "passed" and told is not None and told.passed
 
 
 def nccl_version(variant: Variant, result: DeepResult | None) -> str:
-    """NCCL or RCCL of a variant: what its torch loaded, else what the FdlCluster says, else empty."""
-    loaded = result.facts.nccl_version if result is not None and result.facts is not None else ""
-    return loaded or variant.nccl_version or ""
+    """NCCL or RCCL of a variant: what its torch loaded, else what the FdlCluster says; empty for cpu."""
+    if variant.vendor == "cpu":
+        return ""
+    told = spoken(result)
+    return (told.nccl_version if told else "") or variant.nccl_version or ""
 
 
 def torch_version(variant: Variant, result: DeepResult | None) -> tuple[str, str]:
     """Version and build of a variant's torch: ``2.10.0+cu128`` is (2.10.0, cu128)."""
-    told = result.facts.torch_version if result is not None and result.facts is not None else ""
-    version, _, local = (told or variant.torch_version or "").partition("+")
-    build = result.facts.torch_build if result is not None and result.facts is not None else ""
+    told = spoken(result)
+    version, _, local = ((told.torch_version if told else "") or variant.torch_version or "").partition("+")
+    build = told.torch_build if told else ""
     return version, build or local or ("cpu" if variant.vendor == "cpu" and version else "")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fdl_api import labels
 from fdl_api.coverage import covered
 from fdl_api.report import DeepFacts, DeepResult, DeepWanted, Outcome, deep_pod_name
-from fdl_prober.facts import Facts, fingerprints, known_kernels
+from fdl_prober.facts import Facts, fingerprints, image_to_check, known_kernels
 
 RETRY_FIRST: Final = timedelta(minutes=10)
 RETRY_LAST: Final = timedelta(hours=6)
@@ -108,13 +108,16 @@ def wanted(facts: Facts, now: datetime) -> tuple[DeepWanted, ...]:
         kernels = known_kernels(variant, None if result is None or result.outcome != "passed" else result)
         if variant.vendor != "cpu" and (not archs or covered(kernels, archs) < len(archs)):
             continue
+        image = image_to_check(variant, facts.variants, facts.simulated)
+        if image is None:
+            continue
         if result is not None and (result.outcome == "passed" or not retry_due(result, now)):
             continue
         found.append(
             DeepWanted(
                 variant=variant.name,
                 vendor=variant.vendor,
-                image=variant.image,
+                image=image,
                 fingerprint=own[variant.vendor],
                 devices=len(archs),
                 attempt=result.failures if result else 0,

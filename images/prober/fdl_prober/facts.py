@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fdl_api.cluster import Variant
 from fdl_api.coverage import Kernels
 from fdl_api.labels import GPU_VENDORS
-from fdl_api.report import DeepResult, Device, Driver, Host, Sentinel
+from fdl_api.report import DeepFacts, DeepResult, Device, Driver, Host, Sentinel
 from fdl_prober.observe import Observation
 
 
@@ -103,8 +103,26 @@ def fingerprints(devices: Sequence[Device], drivers: Mapping[str, Driver], host:
 
 def known_kernels(variant: Variant, deep: DeepResult | None) -> Kernels:
     """What a variant covers: by its own torch's word where a deep check has it, else as the FdlCluster says."""
-    told = deep.facts.archs if deep is not None and deep.facts is not None else ()
-    return Kernels(variant.name, variant.vendor, told or variant.archs)
+    told = spoken(deep)
+    return Kernels(variant.name, variant.vendor, (told.archs if told else ()) or variant.archs)
+
+
+def image_to_check(variant: Variant, variants: Sequence[Variant], simulated: bool) -> str | None:
+    """The image that a deep check of a variant runs on this node.
+
+    In place of simulated devices, members run the first cpu variant's image, so that is what is checked there; ``None``
+    when there is none.
+    """
+    if not simulated or variant.vendor == "cpu":
+        return variant.image
+    return next((other.image for other in variants if other.vendor == "cpu"), None)
+
+
+def spoken(result: DeepResult | None) -> DeepFacts | None:
+    """What a variant's own torch said on a real device, if a deep check asked it."""
+    if result is None or result.facts is None or result.facts.simulated:
+        return None
+    return result.facts
 
 
 def gather(
@@ -126,7 +144,9 @@ def gather(
     valid = {
         name: result
         for name, result in deep.items()
-        if name in images and result.image == images[name].image and result.fingerprint == own.get(images[name].vendor)
+        if name in images
+        and result.image == image_to_check(images[name], variants, simulated)
+        and result.fingerprint == own.get(images[name].vendor)
     }
     return Facts(
         node=node,

@@ -93,7 +93,12 @@ def test_ptx_only_is_a_warning() -> None:
     found = facts(
         seen(nvml=nvidia("sm_90")), deep={"cuda": ptx.model_copy(update={"facts": own})}, variants=(CPU, CUDA)
     )
-    assert [(check.severity, check.subject) for check in of(found, "kernel-coverage")] == [("warn", "cuda on nvidia 0")]
+    assert [(check.severity, check.subject) for check in of(found, "kernel-coverage")] == [("warn", "nvidia 0")]
+
+
+def test_a_variant_for_older_devices_is_no_fault_of_a_node_that_another_one_covers() -> None:
+    found = of(facts(seen(nvml=nvidia("sm_90"))), "kernel-coverage")
+    assert [(check.severity, check.message) for check in found] == [("pass", "sm_90: cuda")]
 
 
 def with_deep(**changes: Any) -> Facts:

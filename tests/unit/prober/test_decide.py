@@ -172,7 +172,7 @@ def test_a_kernel_that_went_wrong_is_a_gap_but_leaves_the_node_usable() -> None:
 @pytest.mark.parametrize("name", ["nvidia", "amd", "mixed"])
 def test_simulated_devices_are_never_verified(name: str) -> None:
     before = report_of(name, simulated=True)
-    every = {variant.name: result(before, variant) for variant in OF[name]}
+    every = {variant.name: result(before, variant, image=CPU.image) for variant in OF[name]}
     found = labels(facts(NODES[name], simulated=True, deep=every))
     covering = [f"variant.{variant.name}" for variant in OF[name]]
     assert {found[key] for key in covering} == {"simulated"}
@@ -256,3 +256,12 @@ def test_fingerprints_name_hardware_and_driver() -> None:
 
 def test_old_variants_do_not_matter() -> None:
     assert labels(facts(NODES["nvidia"], variants=(CPU, OLD_CUDA)))["variant.cuda-old"] == "gap"
+
+
+def test_members_on_the_processor_use_no_nccl_even_where_their_torch_has_one() -> None:
+    good = result(report_of("none"), CPU)
+    assert good.facts is not None
+    own = good.facts.model_copy(update={"nccl_version": "2.28.9", "archs": CUDA.archs})
+    found = labels(facts(deep={"cpu": good.model_copy(update={"facts": own})}))
+    assert found["variant.cpu"] == "verified"
+    assert not any(key.startswith("nccl") for key in found)

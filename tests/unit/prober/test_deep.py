@@ -37,6 +37,21 @@ def test_simulated_devices_are_checked_as_such() -> None:
     assert (found["cuda"].simulated, found["cpu"].simulated) == (True, False)
 
 
+def test_in_place_of_a_simulated_device_the_image_that_members_run_there_is_checked() -> None:
+    node = facts(GPU, simulated=True)
+    want = wanted(node)["cuda"]
+    assert want.image == CPU.image
+    told = answer(variant="cuda", vendor="nvidia", simulated=True, torch_version="2.6.0+debian", torch_build="cpu")
+    done = deep.collect({}, "n1", [want], deep.finished([pod(deep_pod_name("n1", want), told.render())], "n1"), NOW)
+    after = facts(GPU, simulated=True, deep=done)
+    made, report = decide.desired(after, NOW)
+    assert report.deep["cuda"].outcome == "passed"
+    assert made["fdl.dev/variant.cuda"] == "simulated"
+    assert (made["fdl.dev/libtorch-version"], made["fdl.dev/nccl.cuda"]) == ("2.10.0", "2.27")
+    assert "cuda" not in wanted(after)
+    assert set(wanted(facts(GPU, simulated=True, variants=(CUDA,)))) == set()
+
+
 def passed(found: Facts, **changes: Any) -> DeepResult:
     return result(decide.report(found, NOW), CUDA, **changes)
 

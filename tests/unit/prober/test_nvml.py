@@ -74,7 +74,7 @@ async def test_the_first_root_that_answers_wins(root: Path, tmp_path: Path) -> N
     (broken / LIBRARY).parent.mkdir(parents=True)
     (broken / LIBRARY).write_text("this is no library")
     empty = tmp_path / "empty"
-    report = await nvml.observe([LOADER, str(empty), str(broken), str(root)])
+    report = await nvml.observe([str(empty), str(broken), str(root)])
     assert report.library == str(root / LIBRARY)
 
 
