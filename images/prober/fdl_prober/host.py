@@ -94,8 +94,9 @@ def nccl_libraries(roots: Iterable[str]) -> dict[str, str]:
 
     Links are followed to the file that carries the full version; a file without one has an empty version.
     """
-    folders = [Path(folder) for folder in _LOADER_FOLDERS if LOADER in (roots := list(roots))]
-    folders += [Path(root) / folder for root in roots if root != LOADER for folder in FOLDERS]
+    folders: list[Path] = []
+    for root in roots:
+        folders += [Path(folder) for folder in _LOADER_FOLDERS] if root == LOADER else [Path(root) / f for f in FOLDERS]
     found: dict[str, str] = {}
     for folder in folders:
         for path in sorted(folder.glob("lib[nr]ccl.so*")) if folder.is_dir() else ():
