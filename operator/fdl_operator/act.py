@@ -37,7 +37,7 @@ from fdl_operator.model import (
     WriteStatus,
 )
 from fdl_operator.plan.objects import child_key
-from fdl_operator.plan.pass_ import TEMPLATE_CHILD
+from fdl_operator.plan.pass_ import SECRET_CHILD, TEMPLATE_CHILD
 from fdl_operator.records import run_record
 from fdl_operator.settings import Settings
 from fdl_operator.store import Store
@@ -87,7 +87,7 @@ class Actor:
             return
         for action in actions:
             if isinstance(action, EnsureSecret):
-                await self._child(run, "Secret", self._ensure_secret(run))
+                await self._child(run, SECRET_CHILD, self._ensure_secret(run))
         await self._together(
             self._child(run, child_key(action.kind), self._apply(run, spec, snapshot, action))
             for action in actions

@@ -170,6 +170,8 @@ class Snapshot:
     limits: Limits = field(default_factory=Limits)
     created: frozenset[str] = frozenset()
     """Names of pods that were created but that the watch has not shown yet."""
+    gone: frozenset[str] = frozenset()
+    """Names of pods that were seen and are gone, as far as their UIDs are not in the status yet."""
     failures: dict[str, ChildFailure] = field(default_factory=dict)
     secret_ready: bool = False
     template_checked: bool = False

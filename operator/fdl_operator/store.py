@@ -45,6 +45,7 @@ class Store:
         self._owned_of: dict[str, set[str]] = defaultdict(set)
         self._streams: dict[str, StreamView] = {}
         self._created: dict[str, dict[str, float]] = defaultdict(dict)
+        self._gone: dict[str, set[str]] = defaultdict(set)
         self._failures: dict[str, dict[str, ChildFailure]] = defaultdict(dict)
         self._checked: set[str] = set()
         self.secrets: dict[str, tuple[str, str]] = {}
@@ -62,6 +63,8 @@ class Store:
         if known is not None and known.uid != record.uid:
             self.drop_run(known.key, known.uid)
         self.runs[record.key] = record
+        if record.uid in self._gone:
+            self._gone[record.uid] &= _unnoted(record)
         self._by_uid[record.uid] = record.key
         self._changed(record.key)
         return True
@@ -73,7 +76,7 @@ class Store:
             return
         del self.runs[key]
         self._by_uid.pop(uid, None)
-        for table in (self._streams, self._created, self._failures, self.secrets):
+        for table in (self._streams, self._created, self._gone, self._failures, self.secrets):
             table.pop(uid, None)
         self._checked = {entry for entry in self._checked if not entry.startswith(uid)}
         self._changed(key)
@@ -100,6 +103,9 @@ class Store:
             return
         self._pods_of[record.run_uid].discard(key)
         self._pods_on[record.node].discard(key)
+        run = self.run_of(record.run_uid)
+        if run is not None and record.name in _unnoted(run):
+            self._gone[run.uid].add(record.name)
         if not self._pods_of[record.run_uid]:
             del self._pods_of[record.run_uid]
         self._touch(record.run_uid)
@@ -216,6 +222,7 @@ class Store:
             variants=self.variants(),
             limits=limits,
             created=frozenset(name for name, at in created.items() if now - at < EXPECTATION_SECONDS),
+            gone=frozenset(self._gone.get(run.uid) or ()),
             failures=dict(self._failures.get(run.uid) or {}),
             secret_ready=run.uid in self.secrets,
             template_checked=f"{run.uid}/{run.generation}" in self._checked,
@@ -242,6 +249,13 @@ class Store:
         for run in self.runs.values():
             if _waits_for_place(run):
                 self._changed(run.key)
+
+
+def _unnoted(run: RunRecord) -> set[str]:
+    """Names of pods that the status records, but without their UIDs so far."""
+    names = {member.name for member in run.status.members if not member.uid}
+    coordinator = run.status.coordinator
+    return names if coordinator.pod_uid else names | {coordinator.pod_name}
 
 
 def _waits_for_place(run: RunRecord) -> bool:

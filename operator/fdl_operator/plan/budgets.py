@@ -6,7 +6,7 @@ from fdl_api.reasons import Ended
 from fdl_api.run import FailurePolicySpec, MemberPhase, SeatCounters
 from fdl_api.termination import Cause
 from fdl_operator.model import PodRecord
-from fdl_operator.plan.deaths import Death
+from fdl_operator.plan.deaths import SEAT_ONLY, Death
 from fdl_operator.plan.draft import Draft, Seat, seat_name
 from fdl_operator.settings import Limits
 
@@ -32,14 +32,15 @@ def total(draft: Draft, cause: Cause) -> int:
 def exceeded(draft: Draft) -> str:
     """Sentence that names the budget that is exceeded, or an empty one.
 
-    Deaths of a seat that the coordinator refuses do not fail the run: see :func:`is_parked`.
+    Replacements of the coordinator count as infrastructure. Deaths of a seat that the coordinator refuses do not fail
+    the run: see :func:`is_parked`.
     """
     budgets = draft.spec.failure_policy.budgets
-    refused = {seat for seat, death in draft.deaths.items() if death.refused}
+    refused = refused_seats(draft)
     app = sum(entry.app for seat, entry in draft.counters.items() if seat not in refused)
     rows = (
         ("app", app, budgets.app),
-        ("infrastructure", total(draft, Cause.INFRASTRUCTURE), budgets.infrastructure),
+        ("infrastructure", total(draft, Cause.INFRASTRUCTURE) + draft.coordinator_restarts, budgets.infrastructure),
         ("preemption", total(draft, Cause.PREEMPTION), budgets.preemption),
     )
     for name, count, limit in rows:
@@ -47,6 +48,15 @@ def exceeded(draft: Draft) -> str:
             last = next((f"; last: {death.message}" for death in draft.deaths.values() if death.cause == name), "")
             return f"{count} deaths by cause {name} exceed spec.failurePolicy.budgets.{name} of {limit}{last}"
     return ""
+
+
+def refused_seats(draft: Draft) -> set[Seat]:
+    """Seats whose last holder the coordinator refused, and whose successor has not been admitted yet."""
+    return {
+        seat
+        for seat, member in draft.members.items()
+        if member.phase is not MemberPhase.RUNNING and member.reason in SEAT_ONLY
+    }
 
 
 def failure_limit(policy: FailurePolicySpec, wanted: int) -> int | None:

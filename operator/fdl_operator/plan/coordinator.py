@@ -23,7 +23,7 @@ def ensure(draft: Draft) -> None:
     if pod is None:
         if present.pod_name in draft.snapshot.created:
             return
-        if present.pod_uid:
+        if present.pod_uid or present.pod_name in draft.snapshot.gone:
             _replace(draft, f"the pod {present.pod_name} was deleted", at=draft.now)
         else:
             _create(draft)

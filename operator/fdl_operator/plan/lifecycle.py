@@ -38,6 +38,17 @@ def suspend(draft: Draft) -> None:
     _delete_all(draft)
 
 
+def reopen(draft: Draft) -> None:
+    """Take back a suspension; an attempt whose coordinator has already stopped is over."""
+    state = draft.live_state
+    stopped = draft.attempt_start is not None and state is not None and state.outcome is Outcome.SUSPENDED
+    if stopped:
+        _close_attempt(draft)
+    if stopped or draft.phase is RunPhase.SUSPENDED:
+        draft.phase = RunPhase.PENDING
+        draft.condition(ConditionType.SUSPENDED, False, Progress.RESUMED)
+
+
 def start(draft: Draft) -> bool:
     """Begin an attempt where none runs. False while there is nothing to start on, or too soon after giving up seats."""
     if draft.attempt_start is not None:
@@ -46,9 +57,8 @@ def start(draft: Draft) -> bool:
     if at > draft.now:
         draft.wakes.append(at)
         return False
-    if not draft.placements and draft.wanted_total > 0:
+    if not draft.placements:
         return False
-    resumed = draft.phase is RunPhase.SUSPENDED
     draft.attempt += 1
     draft.attempt_start = draft.now
     draft.start_time = draft.start_time or clock.render(draft.now)
@@ -61,8 +71,6 @@ def start(draft: Draft) -> bool:
     draft.template_hash = hashlib.sha256(draft.spec.model_dump_json().encode()).hexdigest()[:16]
     draft.template_version = VERSION
     draft.condition(ConditionType.FORMED, False, Progress.WAITING_FOR_MEMBERS, "the members start")
-    reason = Progress.RESUMED if resumed else Progress.NOT_SUSPENDED
-    draft.condition(ConditionType.SUSPENDED, False, reason)
     draft.event("AttemptStarted", f"attempt {draft.attempt} starts with {draft.wanted_total} members")
     return True
 

@@ -2,12 +2,12 @@
 
 from fdl_api import labels, names
 from fdl_api.reasons import Ended
-from fdl_api.run import FdlRunSpec, MemberPhase, MemberStatus
+from fdl_api.run import FdlRunSpec, MemberPhase, MemberStatus, RunPhase
 from fdl_api.termination import Cause
 from fdl_api.wire import MemberState
 from fdl_operator.model import CreateMember, DeletePod, NodeRecord, PodPhase, PodRecord
 from fdl_operator.plan import budgets
-from fdl_operator.plan.deaths import VANISHED, Death, classify
+from fdl_operator.plan.deaths import SEAT_ONLY, VANISHED, Death, classify
 from fdl_operator.plan.draft import DEAD, Draft, Seat, seat_name
 
 IMAGE_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -49,6 +49,20 @@ def account(draft: Draft) -> None:
     for seat in [seat for seat in draft.members if _scaled_away(draft, seat) and seat in draft.deaths]:
         _forget(draft, seat)
     draft.parked = {seat for seat, death in draft.deaths.items() if budgets.is_parked(draft, seat, death)}
+
+
+def close(draft: Draft) -> None:
+    """Bring the member table of a finished run to its end; nobody pays for anything any more."""
+    for seat, member in sorted(draft.members.items()):
+        pod = draft.pods.get(member.name)
+        if member.phase in DEAD or (pod is not None and not pod.ended):
+            continue
+        death = classify(pod, None) if pod is not None else None
+        well = death.cause is Cause.COMPLETE if death is not None else draft.phase is RunPhase.SUCCEEDED
+        update: dict[str, object] = {"phase": MemberPhase.SUCCEEDED if well else MemberPhase.FAILED}
+        if death is not None:
+            update |= {"reason": death.reason[:64], "message": death.message[:1000]}
+        draft.members[seat] = member.model_copy(update=update)
 
 
 def fill(draft: Draft) -> None:
@@ -118,7 +132,8 @@ def needs_pods(draft: Draft) -> set[str]:
 def _death(draft: Draft, member: MemberStatus, pod: PodRecord | None) -> Death | None:
     """Why this member is to be counted as dead now; ``None`` while it lives."""
     if pod is None:
-        return VANISHED if member.uid and member.name not in draft.snapshot.created else None
+        existed = bool(member.uid) or member.name in draft.snapshot.gone
+        return VANISHED if existed and member.name not in draft.snapshot.created else None
     node = draft.snapshot.nodes.get(pod.node)
     if pod.ended:
         return classify(pod, node)
@@ -204,12 +219,16 @@ def _succeed(draft: Draft, seat: Seat) -> None:
     cohort, ordinal = seat
     number = draft.next_incarnations.get(seat_name(seat), 0) + 1
     draft.next_incarnations[seat_name(seat)] = number
+    before = draft.members.get(seat)
+    refused = before is not None and before.reason in SEAT_ONLY
     member = MemberStatus(
         name=names.member_pod(draft.snapshot.run.name, cohort, ordinal, number),
         cohort=cohort,
         ordinal=ordinal,
         incarnation=number,
         variant=draft.placements[cohort].variant,
+        reason=before.reason if before is not None and refused else "",
+        message=before.message if before is not None and refused else "",
     )
     draft.members[seat] = member
     draft.deaths.pop(seat, None)
@@ -218,7 +237,8 @@ def _succeed(draft: Draft, seat: Seat) -> None:
 
 def _create(draft: Draft, member: MemberStatus) -> None:
     placement = draft.placements.get(member.cohort)
-    if placement is None or _held_back(draft, member.name):
+    asked = any(isinstance(action, CreateMember) and action.name == member.name for action in draft.creates)
+    if placement is None or asked or _held_back(draft, member.name):
         return
     draft.creates.append(
         CreateMember(
@@ -270,6 +290,8 @@ def _refreshed(member: MemberStatus, pod: PodRecord, reported: MemberState | Non
         reason, message = reported.reason, reported.message
     else:
         phase = MemberPhase.STARTING
+    if not reason and phase is not MemberPhase.RUNNING and member.reason in SEAT_ONLY:
+        reason, message = member.reason, member.message  # of the predecessor, until this one is admitted
     update = {
         "uid": pod.uid,
         "node": pod.node,

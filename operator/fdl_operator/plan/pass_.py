@@ -2,7 +2,7 @@
 
 from fdl_api import labels
 from fdl_api.reasons import ConditionType, Progress
-from fdl_api.run import FdlRunSpec, FdlRunStatus, RunPhase
+from fdl_api.run import FdlRunStatus, RunPhase
 from fdl_api.wire import Hint
 from fdl_operator.model import (
     Action,
@@ -17,6 +17,8 @@ from fdl_operator.plan import coordinator, lifecycle, members, objects, phases, 
 from fdl_operator.plan.draft import DEAD, Draft
 
 TEMPLATE_CHILD = "podTemplate/"
+SECRET_CHILD = "Secret"  # noqa: S105 - a kind, not a password
+"""Names under which refusals of what is not a pod are remembered."""
 
 
 def plan(snapshot: Snapshot, now: float) -> list[Action]:
@@ -37,14 +39,16 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
         return _unreadable(snapshot, now)
     draft = Draft.of(snapshot, run.spec, now)
     if draft.phase is not None and draft.phase.is_terminal:
-        lifecycle.clear_up(draft)
         draft.wanted = members.wanted(draft.spec)
-        return _actions(draft, run.spec)
+        members.close(draft)
+        lifecycle.clear_up(draft)
+        return _actions(draft)
     draft.wanted = members.wanted(draft.spec)
     members.account(draft)
     end = verdict.judge(draft)
     if end is not None:
         lifecycle.finish(draft, end)
+        phases.durable(draft)
         lifecycle.clear_up(draft)
     elif run.spec.run_policy.suspend:
         lifecycle.suspend(draft)
@@ -52,11 +56,12 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
     else:
         _run(draft)
         phases.describe(draft)
-    return _actions(draft, run.spec)
+    return _actions(draft)
 
 
 def _run(draft: Draft) -> None:
     """A run that should train: place, fill, keep."""
+    lifecycle.reopen(draft)
     _place(draft)
     if not lifecycle.start(draft):
         members.tidy(draft)
@@ -119,7 +124,7 @@ def _check_template(draft: Draft) -> None:
         )
 
 
-def _actions(draft: Draft, spec: FdlRunSpec) -> list[Action]:
+def _actions(draft: Draft) -> list[Action]:
     actions: list[Action] = []
     hint = _hint(draft)
     if hint is not None and hint != draft.snapshot.stream.sent:
@@ -129,7 +134,11 @@ def _actions(draft: Draft, spec: FdlRunSpec) -> list[Action]:
         actions.append(write)
     alive = draft.attempt_start is not None and draft.phase is not None and not draft.phase.is_terminal
     if alive and not draft.snapshot.secret_ready:
-        actions.append(EnsureSecret())
+        failure = draft.snapshot.failures.get(SECRET_CHILD)
+        if failure is None or failure.retry_at <= draft.now:
+            actions.append(EnsureSecret())
+        else:
+            draft.wakes.append(failure.retry_at)
     actions.extend(draft.applies)
     actions.extend(draft.creates)
     actions.extend(draft.deletes)
@@ -158,7 +167,9 @@ def _write(draft: Draft) -> WriteStatus | None:
     old = draft.status
     status = phases.assemble(draft)
     heard = draft.state
-    fresh = training.render(heard, draft.snapshot.stream.heard_at) if heard is not None else None
+    fresh = None
+    if heard is not None:
+        fresh = training.carry(old.training, training.render(heard, draft.snapshot.stream.heard_at))
     behind = fresh is not None and not training.same(old.training, fresh)
     if status != old:
         if behind:

@@ -28,7 +28,7 @@ def describe(draft: Draft) -> None:
         _coordinator_ready(draft)
         draft.phase = _phase(draft)
         _progressing(draft)
-    _durable(draft)
+    durable(draft)
     draft.condition(ConditionType.COMPLETE, False, Progress.RUNNING)
     if not draft.give_up:
         draft.condition(ConditionType.FAILED, False, Progress.AS_EXPECTED)
@@ -132,12 +132,11 @@ def _progressing(draft: Draft) -> None:
     if draft.phase is RunPhase.RECOVERING:
         draft.condition(kind, False, Progress.STALLED, "training recovers; see CoordinatorReady and members")
         return
-    refused = [seat for seat, death in draft.deaths.items() if death.refused]
-    if refused:
+    if refused := budgets.refused_seats(draft):
         seat = min(refused)
-        death = draft.deaths[seat]
+        member = draft.members[seat]
         tries = "it is not tried again" if seat in draft.parked else "it is tried again"
-        sentence = f"member {draft.members[seat].name} is refused ({death.reason}), {tries}: {death.message}"
+        sentence = f"member {seat_name(seat)} is refused ({member.reason}), {tries}: {member.message}"
         draft.condition(kind, True, Progress.MEMBER_REFUSED, sentence)
         return
     away = [seat for seat in draft.members if draft.members[seat].phase is not MemberPhase.RUNNING]
@@ -162,7 +161,8 @@ def _refused_child(draft: Draft) -> tuple[str, str] | None:
     return None
 
 
-def _durable(draft: Draft) -> None:
+def durable(draft: Draft) -> None:
+    """The condition CheckpointDurable."""
     kind = ConditionType.CHECKPOINT_DURABLE
     state = draft.state
     if draft.spec.checkpoint is None:

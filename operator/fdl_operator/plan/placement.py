@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fdl_api import labels
 from fdl_api.reasons import Progress
 from fdl_api.run import Cohort, Toleration, TrainerSpec, Vendor
+from fdl_operator import clock
 from fdl_operator.model import NodeRecord, Placement, Variant
 
 COVERING = ("covers", "verified")
@@ -141,9 +142,9 @@ def report_problem(node: NodeRecord, cluster: Cluster) -> str:
     """Why a node's report cannot be trusted, or an empty text."""
     if node.report_at is None:
         return f"has no readable annotation {labels.REPORT}"
-    age = cluster.now - node.report_at
-    if age > cluster.report_age:
-        return f"has a report that is {int(age)} s old, older than {int(cluster.report_age)} s; see its prober pod"
+    if cluster.now - node.report_at > cluster.report_age:
+        at = clock.render(node.report_at)
+        return f"has a report of {at}, older than {int(cluster.report_age)} s; see the log of its prober pod"
     return ""
 
 

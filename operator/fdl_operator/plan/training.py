@@ -54,6 +54,13 @@ def render(state: State, heard_at: float) -> TrainingStatus:
     )
 
 
+def carry(old: TrainingStatus | None, new: TrainingStatus) -> TrainingStatus:
+    """Keep the newest durable checkpoint on record when a fresh coordinator has not heard of it yet (case D10)."""
+    if new.checkpoint is not None or old is None or old.checkpoint is None:
+        return new
+    return new.model_copy(update={"checkpoint": old.checkpoint})
+
+
 def same(old: TrainingStatus | None, new: TrainingStatus | None) -> bool:
     """Whether two differ in nothing but the time at which they were heard."""
     if old is None or new is None:

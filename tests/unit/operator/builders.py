@@ -91,6 +91,8 @@ class World:
         self.pods: dict[str, PodRecord] = {}
         self.nodes: dict[str, NodeRecord] = {"n1": node("n1"), "n2": node("n2")}
         self.owned: dict[tuple[str, str], OwnedRecord] = {}
+        self.vanished: set[str] = set()
+        self.unprobed: set[str] = set()
         self.stream = StreamView()
         self.variants = VARIANTS
         self.failures: dict[str, ChildFailure] = {}
@@ -113,6 +115,7 @@ class World:
             stream=self.stream,
             variants=self.variants,
             limits=self.limits,
+            gone=frozenset(self.vanished),
             failures=self.failures,
             secret_ready=self.secret,
             template_checked=self.template_checked,
@@ -123,8 +126,14 @@ class World:
         return plan(self.snapshot(), self.now)
 
     def step(self, seconds: float = 0.0) -> list[Action]:
-        """Time passes, then one pass is planned and its actions happen (pods appear, pending and without a node)."""
+        """Time passes, then one pass is planned and its actions happen (pods appear, pending and without a node).
+
+        Probers go on reporting, except on nodes in ``unprobed``.
+        """
         self.now += seconds
+        for name, node in self.nodes.items():
+            if node.report_at is not None and name not in self.unprobed:
+                self.nodes[name] = dataclasses.replace(node, report_at=node.report_at + seconds)
         actions = self.plan()
         for action in actions:
             self._happen(action)
@@ -172,9 +181,7 @@ class World:
             )
         elif isinstance(action, CreateCoordinator):
             self.created.append(action.name)
-            self._pod(
-                action.name, labels.ROLE_COORDINATOR, incarnation=action.incarnation, attempt=action.attempt
-            )
+            self._pod(action.name, labels.ROLE_COORDINATOR, incarnation=action.incarnation, attempt=action.attempt)
         elif isinstance(action, DeletePod):
             pod = self.pods[action.name]
             if pod.ended:
@@ -185,8 +192,14 @@ class World:
     def _pod(self, name: str, role: str, **fields: Any) -> None:
         self._uids += 1
         self.pods[name] = PodRecord(
-            namespace="ns", name=name, uid=f"pod-{self._uids}", run="run", run_uid=UID, role=role,
-            created_at=self.now, **fields,
+            namespace="ns",
+            name=name,
+            uid=f"pod-{self._uids}",
+            run="run",
+            run_uid=UID,
+            role=role,
+            created_at=self.now,
+            **fields,
         )
 
     # --- what happens to pods ---
@@ -207,6 +220,7 @@ class World:
 
     def gone(self, name: str) -> "World":
         del self.pods[name]
+        self.vanished.add(name)
         return self
 
     def deleting(self, name: str, grace: float = 60) -> "World":

@@ -1,0 +1,103 @@
+"""The coordinator is replaced at once, and trainers are not touched for it."""
+
+from fdl_api.wire import Outcome
+from fdl_operator.model import ApplyObject, CreateCoordinator, DeletePod, ObjectKind
+
+from .builders import World, is_wake, member_name, node, only
+
+
+def test_a_deleted_coordinator_is_replaced_and_no_member_is_touched() -> None:
+    world = World().training()
+    actions = world.silent().gone("run-coordinator-1").step()
+    assert [action.name for action in only(actions, CreateCoordinator)] == ["run-coordinator-2"]
+    assert not only(actions, DeletePod)
+    assert world.status.phase == "Recovering" and world.status.counters.coordinator == 1
+    assert {action.kind for action in only(actions, ApplyObject)} == {ObjectKind.SERVICE}, "its Service moves along"
+    world.running("run-coordinator-2").says().settle()
+    assert world.status.phase == "Running"
+
+
+def test_one_that_is_being_deleted_is_replaced_before_it_is_gone() -> None:
+    world = World().training()
+    assert only(world.deleting("run-coordinator-1", grace=5).step(), CreateCoordinator)
+
+
+def test_on_a_lost_node_it_is_replaced_after_a_short_silence() -> None:
+    world = World().training()
+    world.nodes["n1"] = node("n1", ready=False)
+    world.silent().settle()
+    assert "run-coordinator-2" not in world.pods
+    actions = world.step(world.limits.coordinator_lost)
+    assert only(actions, CreateCoordinator)
+
+
+def test_on_a_node_that_is_only_not_ready_it_stays_while_it_answers() -> None:
+    world = World().training()
+    world.nodes["n1"] = node("n1", ready=False)
+    world.step(1000)
+    assert "run-coordinator-2" not in world.pods
+
+
+def test_one_that_crashes_quickly_waits_longer_each_time() -> None:
+    world = World().training()
+    waits = []
+    for incarnation in (1, 2, 3):
+        world.ended(f"run-coordinator-{incarnation}", 1).settle()
+        wake = [action for action in world.plan() if is_wake(action)]
+        waits.append(round(wake[0].at - world.now) if wake else 0)  # type: ignore[union-attr]
+        world.step(waits[-1])
+        assert f"run-coordinator-{incarnation + 1}" in world.pods
+    assert waits[0] == 0 and 0 < waits[1] < waits[2]
+
+
+def test_the_log_of_the_last_dead_one_is_kept() -> None:
+    world = World().training()
+    for incarnation in (1, 2):
+        world.ended(f"run-coordinator-{incarnation}", 1)
+        world.step(100)
+        world.settle()
+    kept = {name for name in world.pods if "coordinator" in name}
+    assert kept == {"run-coordinator-2", "run-coordinator-3"}
+
+
+def test_a_short_silence_of_a_healthy_coordinator_changes_no_phase() -> None:
+    world = World().training()
+    world.silent().settle()
+    assert world.status.phase == "Running"
+    world.step(15)
+    assert world.status.phase == "Recovering"
+    assert world.condition("CoordinatorReady").reason == "CoordinatorUnreachable"
+
+
+def test_an_operator_that_has_just_started_changes_no_phase() -> None:
+    from fdl_operator.model import StreamView
+
+    world = World().training()
+    world.stream = StreamView()
+    world.step(3600)
+    assert world.status.phase == "Running"
+
+
+def test_a_stalled_cohort_shows_as_recovering() -> None:
+    world = World().training()
+    world.says(Outcome.RECOVERING).settle()
+    assert world.status.phase == "Recovering"
+    world.says().settle()
+    assert world.status.phase == "Running"
+
+
+def test_hints_tell_who_is_expected_and_who_is_gone() -> None:
+    world = World().training()
+    dead = world.pods[member_name(0, 1)].uid
+    world.ended(member_name(0, 1), 137).settle()
+    sent = world.stream.sent
+    assert sent is not None and sent.gone == [dead] and sent.wanted_members == 2
+    assert sorted(sent.expected) == sorted(
+        pod.uid for pod in world.pods.values() if pod.role == "member" and not pod.ended
+    )
+
+
+def test_a_death_is_told_before_anything_is_written() -> None:
+    world = World().training()
+    actions = world.ended(member_name(0, 1), 137).plan()
+    assert type(actions[0]).__name__ == "SendHint"

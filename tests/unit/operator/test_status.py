@@ -1,0 +1,145 @@
+"""What a status says, and how often it is written."""
+
+import math
+
+from fdl_api.wire import Outcome, RankWindow
+from fdl_operator.model import ApplyObject, DeleteObject, EnsureSecret, ObjectKind, WriteStatus
+from fdl_operator.plan import training
+
+from .builders import World, is_wake, member_name, only
+
+
+def test_training_alone_is_written_at_most_every_ten_seconds() -> None:
+    world = World().training()
+    world.now += 1
+    world.says(window=2, samples=20)
+    assert [action.at - world.now for action in world.plan() if is_wake(action)] == [9]  # type: ignore[union-attr]
+    assert not only(world.plan(), WriteStatus)
+    world.step(9)
+    assert world.status.training is not None and world.status.training.window == 2
+
+
+def test_training_waits_for_the_global_budget() -> None:
+    world = World().training()
+    world.says(window=2, samples=20)
+    world.budget = False
+    assert not only(world.step(11), WriteStatus)
+    world.budget = True
+    assert only(world.step(), WriteStatus)[0].training
+
+
+def test_any_other_change_takes_the_training_along() -> None:
+    world = World().training()
+    world.says(window=5, samples=50).ended(member_name(0, 1), 137).step()
+    assert world.status.training is not None and world.status.training.window == 5
+
+
+def test_a_first_checkpoint_is_written_at_once_and_binds_later_starts() -> None:
+    world = World().training()
+    actions = world.says(window=5, checkpoint=5).step()
+    assert only(actions, WriteStatus) and world.condition("CheckpointDurable").status == "True"
+    assert [action.kind for action in only(actions, ApplyObject)] == [ObjectKind.CONFIG_MAP]
+    assert world.step() == []
+
+
+def test_a_checkpoint_that_a_new_coordinator_has_not_heard_of_is_not_forgotten() -> None:
+    world = World().training()
+    world.says(window=5, checkpoint=5).settle()
+    world.silent().gone("run-coordinator-1").settle()
+    world.running("run-coordinator-2").says(window=6, samples=60)
+    world.step(20)
+    world.settle()
+    assert world.status.training is not None and world.status.training.checkpoint is not None
+    assert world.status.training.checkpoint.last_durable_step == 5
+    assert world.condition("CheckpointDurable").status == "True"
+
+
+def test_a_failed_checkpoint_shows_with_its_reason() -> None:
+    world = World().training()
+    world.says(checkpoint_problem="No space left on device").settle()
+    condition = world.condition("CheckpointDurable")
+    assert (condition.reason, condition.message) == ("CheckpointFailed", "No space left on device")
+    assert "CheckpointFailed" in world.events
+
+
+def test_the_last_word_of_the_training_is_written_when_the_run_has_ended() -> None:
+    world = World().training()
+    world.says(Outcome.SUCCEEDED, samples=90).settle()
+    world.says(Outcome.SUCCEEDED, samples=100, metrics={"accuracy": 0.9}).step()
+    assert world.status.training is not None and world.status.training.metrics == {"accuracy": 0.9}
+
+
+def test_ranks_are_named_by_their_members() -> None:
+    world = World().training()
+    pod = world.pods[member_name(1, 1)]
+    rank = RankWindow(
+        uid=f"{pod.uid}/1",
+        quota=3,
+        batches=3,
+        samples=30,
+        compute_ms=9,
+        data_wait_ms=0,
+        ms_per_batch=math.inf,
+        share=0.25,
+    )
+    world.says(ranks=[rank])
+    assert world.stream.state is not None
+    row = training.render(world.stream.state, world.now).ranks[0]
+    assert (row.member, row.local_rank, row.share, row.ms_per_batch) == (member_name(1, 1), 1, 0.25, 0.0)
+
+
+def test_prepared_strings_for_columns() -> None:
+    world = World().training()
+    world.says(samples=42, goodput=0.934)
+    world.step(20)
+    summary = world.status.summary
+    assert (summary.members, summary.progress, summary.goodput) == ("2/2", "42%", "0.93")
+
+
+def test_transitions_are_told_once() -> None:
+    world = World().training()
+    world.settle()
+    assert world.events == ["AttemptStarted", "Starting", "Running"]
+
+
+def test_conditions_carry_the_generation_that_they_were_decided_from() -> None:
+    world = World().training()
+    world.edit(run_policy__ttl_seconds_after_finished=5).settle()
+    assert {condition.observed_generation for condition in world.status.conditions} == {2}
+    assert world.status.observed_generation == 2
+
+
+def test_a_transition_time_moves_only_with_the_status() -> None:
+    world = World().training()
+    before = world.condition("Progressing").last_transition_time
+    world.step(50)
+    world.ended(member_name(0, 1), 137).settle()
+    assert world.condition("Progressing").reason == "ReplacingMember"
+    assert world.condition("Progressing").last_transition_time == before
+
+
+def test_a_disruption_budget_exists_only_while_there_is_something_to_spare() -> None:
+    world = World(join={"minMembers": 1})
+    kinds = {action.kind for action in only(world.step(), ApplyObject)}
+    assert ObjectKind.DISRUPTION_BUDGET in kinds
+    world.edit(replicas=1)
+    assert [action.kind for action in only(world.step(), DeleteObject)] == [ObjectKind.DISRUPTION_BUDGET]
+
+
+def test_without_a_network_policy_in_the_spec_none_is_made() -> None:
+    kinds = {action.kind for action in only(World(network={"policy": "none"}).step(), ApplyObject)}
+    assert ObjectKind.NETWORK_POLICY not in kinds and ObjectKind.SERVICE in kinds
+
+
+def test_an_object_that_somebody_deleted_comes_back() -> None:
+    world = World().training()
+    del world.owned[ObjectKind.SERVICE, "run-coordinator"]
+    assert [action.kind for action in only(world.step(), ApplyObject)] == [ObjectKind.SERVICE]
+
+
+def test_the_secret_is_asked_for_until_it_is_there() -> None:
+    world = World()
+    world.secret = False
+    assert only(world.step(), EnsureSecret) and only(world.step(), EnsureSecret)
+    world.secret = True
+    assert not only(world.step(), EnsureSecret)
