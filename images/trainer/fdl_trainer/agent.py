@@ -36,6 +36,8 @@ ADMISSION_LIMIT_SECONDS = 600.0
 DONE_LIMIT_SECONDS = 30.0
 """Time that a rank has to end after the coordinator's Done."""
 GOODBYE_SECONDS = 3.0
+OWN_END_SECONDS = 1.0
+"""Time that a rank has to end by itself once its member was given up: its own words say more."""
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
 
@@ -75,9 +77,7 @@ class Agent:
             self._wait(0.2)
             refused = self.link.state.refused
             if refused is not None:
-                self._kill_all(collateral=True)
-                self._drain()
-                return refusal_end(refused)
+                return self._end_refused(refused)
             self._watch_deadlines()
         self._report_ends()
         return member_end(self.ends)
@@ -112,15 +112,13 @@ class Agent:
             RESULT_FILE_VARIABLE: str(result),
             "PYTHONUNBUFFERED": "1",
         }
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-m", "fdl_trainer.rank"],
-            environment,
-            setsigmask=[],
-            setsigdef=list(_SIGNALS),
-        )
+        pid = self._spawn(environment)
         log.info("rank %d started as process %d", local_rank, pid)
         self.ranks[pid] = _Rank(local_rank, pid, result, oom_kills())
+
+    def _spawn(self, environment: dict[str, str]) -> int:
+        command = [sys.executable, "-m", "fdl_trainer.rank"]
+        return os.posix_spawn(sys.executable, command, environment, setsigmask=[], setsigdef=list(_SIGNALS))
 
     def _wait(self, seconds: float) -> None:
         info = signal.sigtimedwait(_SIGNALS, seconds)
@@ -199,6 +197,17 @@ class Agent:
         limit = time.monotonic() + GOODBYE_SECONDS
         while self.ranks and time.monotonic() < limit:
             self._wait(0.05)
+
+    def _end_refused(self, refused: Refuse) -> tuple[Termination, PodExit]:
+        """The coordinator has given this member up. Often because a rank has just ended: then that end is the reason."""
+        limit = time.monotonic() + OWN_END_SECONDS
+        while self.ranks and not self.ends and time.monotonic() < limit:
+            self._wait(0.05)
+        self._kill_all(collateral=True)
+        self._drain()
+        if all(end.collateral for end in self.ends):
+            return refusal_end(refused)
+        return member_end(self.ends)
 
     def _report_ends(self) -> None:
         self.link.close(GOODBYE_SECONDS)
@@ -289,9 +298,7 @@ def main() -> int:
     except Exception as error:  # the last words must come whatever happens
         log.exception("the agent failed")
         text = f"The agent itself failed ({type(error).__name__}: {error})."[:1024]
-        termination = Termination(
-            cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=text, saved=Saved.NOTHING
-        )
+        termination = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=text, saved=Saved.NOTHING)
         code = PodExit.INTERNAL
     print(f"fdl: {termination.message}", flush=True)
     path = Path(os.environ.get(TERMINATION_FILE_VARIABLE, DEFAULT_TERMINATION_FILE))

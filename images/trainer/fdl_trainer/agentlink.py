@@ -16,7 +16,8 @@ from fdl_trainer.member import Endpoint
 log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 0.2
-LAST_RETRY_SECONDS = 5.0
+LAST_RETRY_SECONDS = 1.0
+"""Short: a restarted coordinator waits only RECONNECT_GRACE_SECONDS for those who train."""
 OPEN_TIMEOUT_SECONDS = 5.0
 POLL_SECONDS = 0.2
 PING_TIMEOUT_SECONDS = 60.0

@@ -71,21 +71,23 @@ def assemble(
     model_digest, specs = model_signature(model)
     directory = _directory(member, solo_directory)
     resumed = newest(directory, model_digest)
-    spec = PlanSpec.of(member.config.mode if member else Mode.CPU_CADENCE, member.config.elche if member else ElcheSpec())
+    spec = PlanSpec.of(
+        member.config.mode if member else Mode.CPU_CADENCE, member.config.elche if member else ElcheSpec()
+    )
     control = plan.create(ledger.create(samples, job.batch_size, job.epochs, job.seed), spec)
     control = resumed.apply(model, optimizer, control, _place(member))
     state.capture()
 
     book = EpochBook(member.rank_uid if member else SOLO_UID)
     hello = _Hello(member, model_digest, specs, _data_digest(job), control, resumed)
-    cohort = Cohort(member.address if member else "127.0.0.1", book, lambda on_epoch: _line(member, book, hello, on_epoch))
+    cohort = Cohort(
+        member.address if member else "127.0.0.1", book, lambda on_epoch: _line(member, book, hello, on_epoch)
+    )
     saver = _saver(directory, member, book.uid, model_digest, cohort.line)
     replica = Replica(state, optimizer, control, spec, writable=saver is not None)
     audit = _audit(directory, member)
     reporter = hello.reporter = Reporter(cohort.line, control)
-    loader = Loader(
-        job.dataset, samples=samples, seed=job.seed, device=device, collate=job.collate, audit=audit
-    )
+    loader = Loader(job.dataset, samples=samples, seed=job.seed, device=device, collate=job.collate, audit=audit)
     place = _place(member)
     loop = Loop(book.uid, cohort, replica, loader, reporter, saver, audit, lambda: random_state(place))
     cohort.line.pulse.phase = wire.Phase.WAIT

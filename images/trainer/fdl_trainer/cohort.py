@@ -148,7 +148,13 @@ class Cohort:
         rank = [member.uid for member in epoch.members].index(self._book.uid)
         try:
             group = form_gloo(
-                self.line, number, rank, len(epoch.members), self._address, self.reaper, lambda: not self._wanted(number)
+                self.line,
+                number,
+                rank,
+                len(epoch.members),
+                self._address,
+                self.reaper,
+                lambda: not self._wanted(number),
             )
         except RuntimeError as error:
             log.info("the group of epoch %d was not formed: %s", number, error)

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 LOST_LIMIT_SECONDS = 600.0
 """How long a rank goes on without a coordinator before it gives up."""
 FIRST_RETRY_SECONDS = 0.1
-LAST_RETRY_SECONDS = 2.0
+LAST_RETRY_SECONDS = 1.0
+"""Short: a restarted coordinator waits only RECONNECT_GRACE_SECONDS for those who train."""
 OPEN_TIMEOUT_SECONDS = 5.0
 STORE_SLACK_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 60.0
@@ -214,11 +215,13 @@ class Channel:
             delay = FIRST_RETRY_SECONDS if accepted else min(LAST_RETRY_SECONDS, delay * 1.6)
             silent = time.monotonic() - self._heard_at
             if silent > self._limit:
-                self._end(coordinator_lost(
-                    f"The coordinator at {self._endpoint.host}:{self._endpoint.port} did not answer for {silent:.0f} s "
-                    f"({self._last_problem}): this member gives up; the operator starts the run again from its newest "
-                    "checkpoint."
-                ))
+                self._end(
+                    coordinator_lost(
+                        f"The coordinator at {self._endpoint.host}:{self._endpoint.port} did not answer for {silent:.0f} s "
+                        f"({self._last_problem}): this member gives up; the operator starts the run again from its newest "
+                        "checkpoint."
+                    )
+                )
             self._closing.wait(delay)
 
     def _dial(self) -> bool:

@@ -62,8 +62,27 @@ class EpochBook:
 
     def immediate(self) -> Epoch | None:
         """The newest epoch to go to at the next chance, if any."""
-        numbers = [number for number, epoch in self._heard.items() if number > self.present and not is_planned(epoch)]
+        numbers = [
+            number
+            for number, epoch in self._heard.items()
+            if number > self.present and (not is_planned(epoch) or self._left_out(epoch))
+        ]
         return self._heard[max(numbers)] if numbers else None
+
+    def _left_out(self, epoch: Epoch) -> bool:
+        """Whether a planned epoch takes this rank in anew: the cohort has gone on from an epoch without it.
+
+        That happens to a rank that came back too late to a restarted coordinator. It must not wait for a boundary of its
+        own epoch, which has no members any more.
+        """
+        number = epoch.epoch
+        return (
+            self.present > 0
+            and number in self._confirmed
+            and epoch.previous > self.present
+            and epoch.previous not in self._heard
+            and self.includes(number)
+        )
 
     def joining(self) -> Epoch | None:
         """For a rank without an epoch: the one that it is to enter, once the coordinator has confirmed it."""

@@ -205,4 +205,5 @@ def _destroy(backend: Any) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0][:900]
+    line = (str(error).strip().splitlines() or ["no message"])[0]
+    return line.split(" This is typically caused", maxsplit=1)[0][:900]

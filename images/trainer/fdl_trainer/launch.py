@@ -24,7 +24,6 @@ SOLO_DIRECTORY_VARIABLE = "FDL_SOLO_DIRECTORY"
 """Where a solo run keeps and finds its checkpoints; without it, it keeps none."""
 
 
-
 class _Completed:
     """This process's only session; read by :mod:`fdl_trainer.rank`."""
 

@@ -14,6 +14,7 @@ import torch
 
 from fdl_api import wire
 from fdl_api.exitcodes import PodExit
+from fdl_api.reasons import Ended
 from fdl_api.termination import Cause
 from fdl_trainer import plan, tail
 from fdl_trainer.audit import AuditLog
@@ -65,6 +66,8 @@ class Loop:
     _diverged: int = 0
     _checkpoint_wanted: bool = False
     _started: bool = False
+    _leave_said: bool = False
+    _settled: int = 0
 
     # --- the whole course -------------------------------------------------------------------------------
 
@@ -173,7 +176,11 @@ class Loop:
         self._started = True
         self.reporter.entered(epoch, self.replica.control)
         log.info(
-            "epoch %d (%s): rank %d of %d, window %d", number, epoch.cause, self.cohort.rank, len(epoch.members),
+            "epoch %d (%s): rank %d of %d, window %d",
+            number,
+            epoch.cause,
+            self.cohort.rank,
+            len(epoch.members),
             self.replica.control.window + 1,
         )
 
@@ -217,6 +224,7 @@ class Loop:
 
         Returns early, without a commit, when another rank's newer commit was taken over or the lease grew.
         """
+        self._say_leaving()
         while True:
             self._check()
             if self._switch_if_told():
@@ -239,6 +247,11 @@ class Loop:
                 continue
             self._after_commit(reduced)
             return
+
+    def _say_leaving(self) -> None:
+        if self.leaving and not self._leave_said:
+            self._leave_said = True
+            self.cohort.line.send(wire.Leave(reason=Ended.PREEMPTED), sticky="leave")
 
     def _has_more_to_train(self) -> bool:
         return not self._asked_to_end() and self.work.batches < self.replica.control.quota(self.uid)
@@ -354,15 +367,16 @@ class Loop:
         """After the last window: wait until all have it, helping those who lack it."""
         self._phase(wire.Phase.WAIT)
         window = self.replica.control.window
-        while self.cohort.line.settled < window and self.cohort.line.done is None:
+        while max(self._settled, self.cohort.line.settled) < window and self.cohort.line.done is None:
             self.cohort.line.check()
             if not self._switch_if_told():
                 self.cohort.line.wait(NEWS_SECONDS)
         self._settle(window)
 
     def _settle(self, window: int) -> None:
+        self._settled = max(self._settled, window)
         if self.saver is not None:
-            self.saver.settle(max(window, min(self.cohort.line.settled, self.replica.control.window)))
+            self.saver.settle(max(self._settled, min(self.cohort.line.settled, self.replica.control.window)))
 
     # --- ends and failures ------------------------------------------------------------------------------
 
@@ -383,9 +397,7 @@ class Loop:
         line.check()
         if line.done is not None:
             saved = self.reporter.saved_state(self.leaving)
-            raise done(
-                line.done.exit_code, line.done.reason, line.done.message, saved, self.replica.control.window
-            )
+            raise done(line.done.exit_code, line.done.reason, line.done.message, saved, self.replica.control.window)
 
     def _report_failure(self, number: int, error: CollectiveFailedError) -> None:
         """Say that an operation failed, and wait for the coordinator's decision; it names nobody."""

@@ -107,8 +107,9 @@ def _run_config(path: Path) -> RunConfig:
     try:
         return RunConfig.model_validate_json(path.read_text())
     except OSError as error:
-        raise ConfigurationError(f"The run file {path} cannot be read ({error.strerror}): it is mounted from the run's "
-                                 "ConfigMap.") from error
+        raise ConfigurationError(
+            f"The run file {path} cannot be read ({error.strerror}): it is mounted from the run's ConfigMap."
+        ) from error
     except ValueError as error:
         raise ConfigurationError(f"The run file {path} is not a resolved run of this fdl release: {error}") from error
 
@@ -119,8 +120,9 @@ def _endpoint(config: RunConfig, environment: Mapping[str, str]) -> Endpoint:
     try:
         token = token_file.read_text().strip()
     except OSError as error:
-        raise ConfigurationError(f"The run token {token_file} cannot be read ({error.strerror}): it is mounted from "
-                                 "the run's Secret.") from error
+        raise ConfigurationError(
+            f"The run token {token_file} cannot be read ({error.strerror}): it is mounted from the run's Secret."
+        ) from error
     if not ca_file.is_file():
         raise ConfigurationError(f"The run's authority {ca_file} is missing: it is mounted from the run's Secret.")
     host, port = config.coordinator_host, config.coordinator_port

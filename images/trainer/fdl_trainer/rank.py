@@ -88,9 +88,7 @@ def last_words(error: BaseException) -> tuple[Termination, PodExit]:
         return _fault(Ended.OUT_OF_MEMORY, message, error)
     if _raised_by_us(error):
         message = f"fdl itself failed: {name}: {first}. This is a fault of fdl; the run is tried again."
-        words = Termination(
-            cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=message, traceback=_tail(error)
-        )
+        words = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=message, traceback=_tail(error))
         return words, PodExit.INTERNAL
     return _fault(Ended.SCRIPT_RAISED, f"The script raised {name}: {first} ({_where(error)}).", error)
 

@@ -69,9 +69,7 @@ class Replica:
         self.control = control
         self.divergence = own_distance
 
-    def synchronise(
-        self, group: Group, epoch: int, members: Sequence[str], interrupt: Interrupt
-    ) -> Decision:
+    def synchronise(self, group: Group, epoch: int, members: Sequence[str], interrupt: Interrupt) -> Decision:
         """Do the exchange at the start of an epoch and enter it.
 
         Everything is received before anything is changed, so that a failure on the way leaves this rank as it was.

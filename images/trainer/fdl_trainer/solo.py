@@ -32,9 +32,7 @@ class SoloLine:
     def start(self) -> None:
         """Announce the only epoch."""
         me = wire.EpochMember(uid=self.book.uid, member="solo", address="127.0.0.1", cohort="solo")
-        epoch = wire.Epoch(
-            generation=1, epoch=1, previous=0, members=[me], cause=wire.EpochCause.START, planned=False
-        )
+        epoch = wire.Epoch(generation=1, epoch=1, previous=0, members=[me], cause=wire.EpochCause.START, planned=False)
         self.book.hear(epoch)
         self._on_epoch(epoch)
 

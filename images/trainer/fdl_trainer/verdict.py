@@ -49,7 +49,14 @@ def member_end(ends: Sequence[RankEnd]) -> tuple[Termination, PodExit]:
 def rank_end(end: RankEnd) -> tuple[Termination, PodExit]:
     """Judge one rank's end."""
     if end.done is not None and end.forced:
-        return _after_done(end, end.done)
+        return _after_done(
+            end,
+            end.done,
+            "did not end by itself afterwards and was killed: the script does something "
+            "long, or for ever, after its last batch",
+        )
+    if end.done is not None and end.result is not None and end.result.cause is Cause.FENCED:
+        return _after_done(end, end.done, "came too late to take part")
     if end.result is not None and end.status in PodExit.__members__.values():
         return end.result.model_copy(update={"rank": end.local_rank}), PodExit(end.status)
     if end.status < 0:
@@ -96,13 +103,10 @@ def _signalled(end: RankEnd) -> tuple[Termination, PodExit]:
     return _words(end, Cause.INFRASTRUCTURE, Ended.KILLED, text), PodExit.INTERNAL
 
 
-def _after_done(end: RankEnd, done: Done) -> tuple[Termination, PodExit]:
+def _after_done(end: RankEnd, done: Done, how: str) -> tuple[Termination, PodExit]:
     code = PodExit(done.exit_code) if done.exit_code in PodExit.__members__.values() else PodExit.INTERNAL
     cause = Cause.COMPLETE if code is PodExit.DONE else Cause.PREEMPTION
-    text = (
-        f"{done.message or 'The run ended.'} Rank {end.local_rank} did not end by itself afterwards and was killed: the "
-        "script does something long, or for ever, after its last batch."
-    )
+    text = f"{done.message or 'The run ended'}. Rank {end.local_rank} {how}."
     return _words(end, cause, done.reason or Ended.COMPLETED, text), code
 
 

@@ -1,0 +1,186 @@
+"""The runtime as it runs in a cluster, on loopback: coordinator, agents and ranks are real processes."""
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdl_api.exitcodes import PodExit
+from fdl_api.reasons import Ended, Refusal
+from fdl_api.termination import Cause, Saved
+from tests.unit.trainer.cluster import LoopbackRun, Zygote, loopback_run, wait_for
+
+SCRIPTS = Path(__file__).parent / "scripts"
+BLOBS = SCRIPTS / "blobs.py"
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """One torch for all tests here."""
+    started = Zygote(tmp_path_factory.mktemp("zygote"))
+    yield started
+    started.close()
+
+
+def trained(state: dict[str, Any], windows: int = 1) -> bool:
+    return bool(state["window"] >= windows)
+
+
+def assert_complete(run: LoopbackRun, samples: int, epochs: int, ranks: int) -> dict[str, Any]:
+    """The run succeeded: samples add up, survivors hold the same bits, and the last checkpoint is there."""
+    state = run.wait_state("the run succeeds", lambda state: state["outcome"] in ("succeeded", "failed"))
+    assert state["outcome"] == "succeeded", (state, run.logs())
+    proof = run.proof(samples, epochs)
+    assert proof.ok, (proof, run.logs())
+    digests = run.digests()
+    assert len(digests) == ranks and len(set(digests.values())) == 1, (digests, run.logs())
+    assert state["checkpoint"]["final"] and state["samples"] == samples * epochs
+    assert (run.checkpoints / state["checkpoint"]["path"] / "MANIFEST.json").is_file()
+    return state
+
+
+def test_three_ranks_end_with_the_same_bits_and_every_sample_once(tmp_path: Path) -> None:
+    with loopback_run(tmp_path, BLOBS, 3) as run:
+        members = [run.start_member(ordinal) for ordinal in range(3)]
+        assert [member.wait() for member in members] == [0, 0, 0], run.logs()
+        state = assert_complete(run, 4096, 2, ranks=3)
+        assert state["metrics"]["accuracy"] > 0.85
+        words = members[0].words()
+        assert (words.cause, words.reason, words.saved) == (Cause.COMPLETE, Ended.COMPLETED, Saved.SAVED)
+
+
+def test_a_killed_rank_is_replaced_without_a_restart(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 3, ["--epochs", "40", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(3)]
+        run.wait_state("training goes on", lambda state: trained(state, 5))
+        members[1].signal_ranks(signal.SIGKILL)
+        assert members[1].wait() == PodExit.KILLED
+        assert members[1].words().reason == Ended.KILLED
+        run.wait_state("two go on", lambda state: state["epoch"] >= 2 and len(state["ranks"]) == 2)
+        run.start_member(1, incarnation=2)
+        run.wait_state("three train again", lambda state: len(state["ranks"]) == 3)
+        assert [members[0].wait(), members[2].wait(), run.members[-1].wait()] == [0, 0, 0], run.logs()
+        assert_complete(run, 4096, 40, ranks=3)
+
+
+def test_sigterm_is_a_counted_leave(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 3, ["--epochs", "30", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(3)]
+        run.wait_state("training goes on", lambda state: trained(state, 5))
+        members[2].terminate()
+        assert members[2].wait() == PodExit.LEFT, run.logs()
+        words = members[2].words()
+        assert (words.cause, words.saved) == (Cause.PREEMPTION, Saved.SAVED), words
+        assert [member.wait() for member in members[:2]] == [0, 0], run.logs()
+        state = assert_complete(run, 4096, 30, ranks=2)
+        assert state["deaths"] == 0
+        assert run.proof(4096, 30).uncommitted == 0, "a leaver's work is counted to the last batch"
+
+
+def test_training_survives_a_restart_of_the_coordinator(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 3, ["--epochs", "60", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(3)]
+        before = run.wait_state("training goes on", lambda state: trained(state, 5))
+        run.kill_coordinator()
+        commits = committed_windows(run)
+        wait_for("windows commit without a coordinator", lambda: committed_windows(run) > commits + 5)
+        run.start_coordinator()
+        after = run.wait_state("it knows the training again", lambda state: trained(state, before["window"]))
+        assert after["epoch"] == before["epoch"] and after["generation"] == 2
+        assert [member.wait() for member in members] == [0, 0, 0], run.logs()
+        assert assert_complete(run, 4096, 60, ranks=3)["deaths"] == 0
+
+
+def test_a_death_without_coordinator_waits_for_it_and_no_longer(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 3, ["--epochs", "60", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(3)]
+        run.wait_state("training goes on", lambda state: trained(state, 5))
+        run.kill_coordinator()
+        members[1].kill()
+        run.start_coordinator()
+        run.wait_state("two go on", lambda state: len(state["ranks"]) == 2 and trained(state, 6))
+        assert [members[0].wait(), members[2].wait()] == [0, 0], run.logs()
+        assert_complete(run, 4096, 60, ranks=2)
+
+
+def test_a_zombie_is_fenced(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 3, ["--epochs", "80", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(3)]
+        run.wait_state("training goes on", lambda state: trained(state, 5))
+        members[1].signal_ranks(signal.SIGSTOP)
+        run.wait_state("two go on", lambda state: state["deaths"] == 1 and len(state["ranks"]) == 2)
+        members[1].signal_ranks(signal.SIGCONT)
+        assert members[1].wait() == PodExit.FENCED, run.logs()
+        assert members[1].words().cause is Cause.FENCED
+        assert [members[0].wait(), members[2].wait()] == [0, 0], run.logs()
+        assert_complete(run, 4096, 80, ranks=2)
+
+
+def test_another_model_is_refused_by_name_and_the_run_goes_on(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "40", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(2)]
+        run.wait_state("training goes on", lambda state: trained(state, 3))
+        other = run.config.model_copy(
+            update={"script": run.config.script.model_copy(update={"args": ["--epochs", "40", "--width", "65"]})}
+        )
+        (tmp_path / "other.json").write_text(other.model_dump_json(by_alias=True))
+        stranger = run.start_member(2, FDL_RUN_FILE=str(tmp_path / "other.json"))
+        assert stranger.wait() == PodExit.REFUSED, run.logs()
+        words = stranger.words()
+        assert words.reason == Refusal.MODEL_MISMATCH and "0.weight" in words.message and words.permanent, words
+        assert [member.wait() for member in members] == [0, 0], run.logs()
+        assert_complete(run, 4096, 40, ranks=2)
+
+
+def test_resume_with_another_world_size(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 3, ["--epochs", "40", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(3)]
+        run.wait_state("training goes on", lambda state: trained(state, 10))
+        for member in members:
+            member.terminate()
+        assert [member.wait() for member in members] == [PodExit.LEFT] * 3, run.logs()
+        assert {member.words().saved for member in members} == {Saved.SAVED}
+        saved = max(int(path.name[5:]) for path in run.checkpoints.glob("ckpt-*"))
+        assert saved >= 10
+        run.kill_coordinator()
+        run.config = run.config.model_copy(
+            update={"attempt": 2, "must_resume": True, "join": run.config.join.model_copy(update={"target_members": 2})}
+        )
+        run.write_files()
+        for path in tmp_path.glob("digits-cpu-*"):
+            path.unlink()
+        run.generation = 0
+        run.start_coordinator()
+        again = [run.start_member(ordinal, incarnation=2) for ordinal in range(2)]
+        first = run.wait_state("it goes on", lambda state: len(state["ranks"]) == 2)
+        assert first["window"] > saved
+        assert [member.wait() for member in again] == [0, 0], run.logs()
+        assert_complete(run, 4096, 40, ranks=2)
+
+
+def test_twenty_kills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
+    """Case T3: kill and replace, over and over, at any point of a window, without a hang and without losing a sample."""
+    dice = random.Random(20)
+    with loopback_run(tmp_path, BLOBS, 4, ["--epochs", "400", "--work", "3"], zygote=zygote) as run:
+        living = [run.start_member(ordinal) for ordinal in range(4)]
+        run.wait_state("training goes on", lambda state: trained(state, 3))
+        for kill in range(20):
+            victim = living.pop(dice.randrange(len(living)))
+            time.sleep(dice.random() * 0.1)  # the random moment
+            window = run.state()["window"]
+            victim.kill()
+            state = run.wait_state("the survivors go on", lambda state: trained(state, window + 2))
+            assert state["deaths"] == kill + 1, (state, run.logs())
+            living.append(run.start_member(victim.ordinal, incarnation=victim.incarnation + 1))
+            run.wait_state("the successor takes part", lambda state: len(state["ranks"]) == 4)
+        assert [member.wait() for member in living] == [0, 0, 0, 0], run.logs()
+        assert_complete(run, 4096, 400, ranks=4)
+
+
+def committed_windows(run: LoopbackRun) -> int:
+    """Commits in the first rank's index log."""
+    return sum(line.startswith('{"k":"commit"') for line in run.first_audit().read_text().splitlines())
