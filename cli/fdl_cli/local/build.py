@@ -64,7 +64,7 @@ def _compile(part: plan.Part, program: plan.Program, out: Path, tools: toolchain
         flags = plan.link_flags(part, (source / "go.mod").read_text())
         tags = ["-tags", program.tags] if program.tags else []
         command = [str(tools.go), "build", *tags, "-ldflags", flags, "-o", str(target), program.package]
-        env = toolchain.environment(tools)
+        env = toolchain.environment(tools) | ({"CGO_ENABLED": "0"} if program.static else {})
     done = subprocess.run(
         command, cwd=source, env=env, capture_output=True, text=True, timeout=ONE_PROGRAM_LIMIT, check=False
     )

@@ -76,7 +76,10 @@ class Cluster:
     @property
     def node_names(self) -> list[str]:
         """Names of all nodes, stopped ones included."""
-        return [str(n.name) for n in state.require(self.paths).nodes]
+        record = state.require(self.paths)
+        if record.provider == "kind":
+            return [n["metadata"]["name"] for n in self.kubectl().json("get", "nodes")["items"]]
+        return [str(n.name) for n in record.nodes]
 
     @property
     def bin(self) -> Path:
@@ -144,7 +147,7 @@ class Cluster:
         tools = building.build(self._report, self._say, clients_only=True)
         record = state.Record(self.name, "kind", bin=str(tools), nodes=list(wanted))
         state.save(self.paths, record)
-        kind.Kind(self.paths, engine, self._say).start(wanted, archives)
+        kind.Kind(self.paths, engine, self._say).start(tools, wanted, archives)
         record.phase = state.RUNNING
         state.save(self.paths, record)
 
@@ -264,7 +267,7 @@ class Cluster:
         seen = {n["metadata"]["name"]: n for n in self.kubectl().json("get", "nodes")["items"]}
         ready = self.kubectl().ready_nodes()
         result = []
-        for node in record.nodes:
+        for node in record.nodes if record.provider == "native" else [NodeSpec(name) for name in seen]:
             size = seen.get(str(node.name), {}).get("status", {}).get("allocatable", {})
             condition = self._native.condition(record, str(node.name)) if record.provider == "native" else "running"
             result.append(

@@ -13,6 +13,7 @@ COMMANDS = {
     "kubeconfig": (f"{_HERE}.kubeconfig:kubeconfig", "Print the administrator's kubeconfig."),
     "load": (f"{_HERE}.load:load", "Load image archives into all nodes."),
     "node": (f"{_HERE}.node:node", "Stop, freeze, cut off and bring back nodes."),
+    "prune": (f"{_HERE}.prune:prune", "Free what the cache holds and nothing uses."),
     "status": (f"{_HERE}.status:status", "Show the nodes of a cluster."),
     "up": (f"{_HERE}.up:up", "Start a cluster, or add what a running one lacks."),
 }

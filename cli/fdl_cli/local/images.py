@@ -123,3 +123,12 @@ def link(program: Path, store: Path, nodes: Sequence[NodeStore], images: Sequenc
     command += [f"{i.name}@{i.digest}" for i in images]
     raw = json.loads(_run(command, _LINK_LIMIT_S, f"Loading {len(images)} images into {len(nodes)} nodes"))
     return {r["node"]: int(r["linked"]) for r in raw}
+
+
+def chain_ids(diff_ids: Sequence[str]) -> list[str]:
+    """Hexadecimal chain ids of an image's layers, as the OCI image specification defines them."""
+    chain, found = "", []
+    for diff in diff_ids:
+        chain = diff if not chain else f"sha256:{hashlib.sha256(f'{chain} {diff}'.encode()).hexdigest()}"
+        found.append(chain.removeprefix("sha256:"))
+    return found

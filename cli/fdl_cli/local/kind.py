@@ -8,10 +8,13 @@ from typing import Any
 
 import yaml
 
+from fdl_cli.local import images, render
 from fdl_cli.local.errors import LocalError
+from fdl_cli.local.kubectl import Kubectl
 from fdl_cli.local.nodespec import NodeSpec
 from fdl_cli.local.paths import ClusterPaths, tools_source
 
+PROVISIONER_IMAGE = "fdl.local/hostpath-provisioner:1"
 _PROBE_LIMIT_S = 20.0
 _PULL_LIMIT_S = 300.0
 _UP_LIMIT_S = 900.0
@@ -48,8 +51,8 @@ def usable() -> str | None:
     return engine if here or _answers([engine, "pull", image], _PULL_LIMIT_S) else None
 
 
-def config(base: dict[str, Any], nodes: Sequence[NodeSpec]) -> str:
-    """kind's configuration: one control plane and a worker for each node.
+def config(base: dict[str, Any], nodes: Sequence[NodeSpec], volumes: Path) -> str:
+    """kind's configuration: one control plane and a worker for each node, all sharing the folder ``volumes``.
 
     Raises:
         LocalError: a node has a size or simulated devices, which only the native provider gives.
@@ -59,8 +62,43 @@ def config(base: dict[str, Any], nodes: Sequence[NodeSpec]) -> str:
             raise LocalError(
                 f"node {node.name}: kind's nodes have neither sizes nor simulated accelerators. Use --provider native."
             )
-    workers = [{"role": "worker", "labels": {"fdl.dev/local-node": n.name}} for n in nodes]
-    return yaml.safe_dump(base | {"nodes": [{"role": "control-plane"}, *workers]}, sort_keys=False)
+    shared = {"extraMounts": [{"hostPath": str(volumes), "containerPath": str(volumes)}]}
+    workers = [{"role": "worker", "labels": {"fdl.dev/local-node": n.name}} | shared for n in nodes]
+    return yaml.safe_dump(base | {"nodes": [{"role": "control-plane"} | shared, *workers]}, sort_keys=False)
+
+
+def provisioner(volumes: Path) -> list[dict[str, Any]]:
+    """Objects of the volume provisioner and its storage class, as in a native cluster."""
+    namespace, name = "kube-system", "fdl-provisioner"
+    account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    container = {
+        "name": "provisioner",
+        "image": PROVISIONER_IMAGE,
+        "imagePullPolicy": "Never",
+        "args": [f"--root={volumes}"],
+        "securityContext": {"runAsUser": 0},
+        "volumeMounts": [{"name": "volumes", "mountPath": str(volumes)}],
+    }
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {
+            "serviceAccountName": name,
+            "containers": [container],
+            "volumes": [{"name": "volumes", "hostPath": {"path": str(volumes)}}],
+        },
+    }
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}},
+        render.provisioner_role(),
+        render.binding("fdl:provisioner", account),
+        render.storage_class(default=False),
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
+        },
+    ]
 
 
 class Kind:
@@ -83,17 +121,22 @@ class Kind:
         """Whether kind knows the cluster."""
         return self._paths.name in self._kind("get", "clusters", limit_s=60).split()
 
-    def start(self, nodes: Sequence[NodeSpec], archives: Sequence[Path]) -> None:
-        """Makes the cluster and loads images."""
+    def start(self, tools: Path, nodes: Sequence[NodeSpec], archives: Sequence[Path]) -> None:
+        """Makes the cluster, loads images, and starts the volume provisioner; ``tools`` has kubectl."""
         base = settings()
-        self._paths.root.mkdir(parents=True, exist_ok=True)
+        volumes = self._paths.volumes
+        volumes.mkdir(parents=True, exist_ok=True)
         path = self._paths.root / "kind.yaml"
-        path.write_text(config(base["cluster"], nodes))
+        path.write_text(config(base["cluster"], nodes, volumes))
         self._say(f"Starting {len(nodes)} nodes by kind on {self._engine}")
         arguments = ["--name", self._paths.name, "--image", base["nodeImage"], "--config", str(path)]
         kubeconfig = ["--kubeconfig", str(self._paths.kubeconfig), "--wait", "120s"]
         self._kind("create", "cluster", *arguments, *kubeconfig)
-        self.load(archives)
+        archive = self._paths.root / "provisioner.tar"
+        program = tools / "hostpath-provisioner"
+        images.write_archive(archive, PROVISIONER_IMAGE, {"provisioner": program}, ["/provisioner"])
+        self.load([archive, *archives])
+        Kubectl(tools / "kubectl", self._paths.kubeconfig).apply(provisioner(volumes))
 
     def load(self, archives: Sequence[Path]) -> None:
         """Loads image archives into all nodes."""

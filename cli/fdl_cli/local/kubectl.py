@@ -1,6 +1,7 @@
 """Talking to a cluster by its own kubectl, for the few calls that bring it up."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Sequence
@@ -8,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fdl_cli.local.errors import LocalError
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment; a local API server is never behind a proxy."""
+    return os.environ | {"NO_PROXY": "*", "no_proxy": "*"}
 
 
 class Kubectl:
@@ -25,7 +31,13 @@ class Kubectl:
         command = [*self._base, f"--request-timeout={max(1, int(limit_s))}s", *arguments]
         try:
             done = subprocess.run(
-                command, input=stdin, capture_output=True, text=True, timeout=limit_s + 5, check=False
+                command,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=limit_s + 5,
+                check=False,
+                env=_environment(),
             )
         except subprocess.TimeoutExpired as fault:
             raise LocalError(f"`kubectl {' '.join(arguments)}` took longer than {limit_s:.0f} s.") from fault

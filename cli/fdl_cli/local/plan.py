@@ -17,6 +17,7 @@ class Program:
     package: str
     tags: str = ""
     static: bool = False
+    """Linked without the C library, so that it runs in an empty image."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ PARTS: tuple[Part, ...] = (
         ),
     ),
     Part("coredns", (Program("coredns", "."),)),
-    Part("provisioner", (Program("hostpath-provisioner", "."),)),
+    Part("provisioner", (Program("hostpath-provisioner", ".", static=True),)),
     Part("kube-router", (Program("kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),)),
     Part("helm", (Program("helm", "helm.sh/helm/v4/cmd/helm"),)),
     Part(
@@ -75,7 +76,7 @@ PARTS: tuple[Part, ...] = (
     ),
 )
 
-CLIENTS = ("kubectl", "helm")
+CLIENTS = ("kubectl", "helm", "hostpath-provisioner")
 """Programs that a cluster made by kind needs too."""
 
 

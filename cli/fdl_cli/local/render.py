@@ -203,14 +203,19 @@ def corefile(kubeconfig_path: Path) -> str:
     return COREFILE_TEMPLATE.format(kubeconfig=kubeconfig_path)
 
 
-def _binding(name: str, user: str, role: str) -> dict[str, Any]:
+def binding(role: str, subject: dict[str, Any]) -> dict[str, Any]:
+    """Gives a subject a cluster role; the binding is named like the role."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
+        "metadata": {"name": f"fdl:{role.removeprefix('fdl:')}"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+        "subjects": [subject],
     }
+
+
+def _user(role: str, user: str) -> dict[str, Any]:
+    return binding(role, {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"})
 
 
 def _role(name: str, rules: list[tuple[list[str], list[str], list[str]]]) -> dict[str, Any]:
@@ -226,6 +231,34 @@ _WATCH = ["get", "list", "watch"]
 _VOLUMES = [*_WATCH, "create", "delete", "patch", "update"]
 
 
+def provisioner_role() -> dict[str, Any]:
+    """What the volume provisioner may do."""
+    return _role(
+        "fdl:provisioner",
+        [
+            ([""], ["persistentvolumes"], _VOLUMES),
+            ([""], ["persistentvolumeclaims"], [*_WATCH, "update", "patch"]),
+            ([""], ["nodes"], _WATCH),
+            (["storage.k8s.io"], ["storageclasses"], _WATCH),
+            ([""], ["events"], ["create", "patch", "update"]),
+            (["events.k8s.io"], ["events"], ["create", "patch", "update"]),
+        ],
+    )
+
+
+def storage_class(default: bool) -> dict[str, Any]:
+    """The class ``fdl-local``: volumes that all nodes can mount at once."""
+    annotations = {"storageclass.kubernetes.io/is-default-class": "true"} if default else {}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": STORAGE_CLASS, "annotations": annotations},
+        "provisioner": PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+    }
+
+
 def addons(subnets: Subnets) -> list[dict[str, Any]]:
     """Objects that every cluster starts with: rights of its own programs, DNS service, default storage class."""
     dns_ports = [("dns", "UDP"), ("dns-tcp", "TCP")]
@@ -237,7 +270,7 @@ def addons(subnets: Subnets) -> list[dict[str, Any]]:
                 (["discovery.k8s.io"], ["endpointslices"], _WATCH),
             ],
         ),
-        _binding("fdl:dns", "fdl:coredns", "fdl:dns"),
+        _user("fdl:dns", "fdl:coredns"),
         _role(
             "fdl:router",
             [
@@ -246,31 +279,11 @@ def addons(subnets: Subnets) -> list[dict[str, Any]]:
                 (["networking.k8s.io"], ["networkpolicies"], _WATCH),
             ],
         ),
-        _binding("fdl:router", "fdl:kube-router", "fdl:router"),
-        _role(
-            "fdl:provisioner",
-            [
-                ([""], ["persistentvolumes"], _VOLUMES),
-                ([""], ["persistentvolumeclaims"], [*_WATCH, "update", "patch"]),
-                ([""], ["nodes"], _WATCH),
-                (["storage.k8s.io"], ["storageclasses"], _WATCH),
-                ([""], ["events"], ["create", "patch", "update"]),
-                (["events.k8s.io"], ["events"], ["create", "patch", "update"]),
-            ],
-        ),
-        _binding("fdl:provisioner", "fdl:hostpath-provisioner", "fdl:provisioner"),
-        _binding("fdl:node-proxier", "system:kube-proxy", "system:node-proxier"),
-        {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {
-                "name": STORAGE_CLASS,
-                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-            },
-            "provisioner": PROVISIONER,
-            "reclaimPolicy": "Delete",
-            "volumeBindingMode": "Immediate",
-        },
+        _user("fdl:router", "fdl:kube-router"),
+        provisioner_role(),
+        _user("fdl:provisioner", "fdl:hostpath-provisioner"),
+        _user("system:node-proxier", "system:kube-proxy"),
+        storage_class(default=True),
         # CoreDNS runs in the control plane's namespace and not as a pod, so that a fault of a node never
         # takes DNS away; the service therefore has no selector and its slice is written by hand.
         {

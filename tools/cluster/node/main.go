@@ -60,6 +60,10 @@ func must(err error, format string, args ...any) {
 
 // launch runs on the machine's side and returns once the holder exists.
 func launch(path string, s spec) {
+	// A cluster started from a "nice" shell would stay slow for ever.
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 0); err != nil {
+		log.Printf("cannot take the usual priority: %v", err)
+	}
 	for _, procs := range s.CgroupProcs {
 		must(os.WriteFile(procs, []byte(strconv.Itoa(os.Getpid())), 0o644), "cannot join the cgroup of %s", procs)
 	}

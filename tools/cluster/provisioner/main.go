@@ -1,7 +1,7 @@
 // Dynamic provisioner of hostPath volumes for a cluster whose nodes share one
 // machine: every node sees the volume folder at the same path, so a volume may
 // be mounted by many nodes at once (ReadWriteMany). It runs as a process of the
-// control plane, not as a pod.
+// control plane, or (in a cluster made by kind) as a pod.
 package main
 
 import (
@@ -58,12 +58,12 @@ func (p hostPath) Delete(_ context.Context, pv *v1.PersistentVolume) error {
 }
 
 func run() error {
-	kubeconfig := flag.String("kubeconfig", "", "kubeconfig file")
+	kubeconfig := flag.String("kubeconfig", "", "kubeconfig file; without it, the pod's own access")
 	root := flag.String("root", "", "folder in which volumes are made")
 	klog.InitFlags(nil)
 	flag.Parse()
-	if *kubeconfig == "" || !filepath.IsAbs(*root) {
-		return errors.New("give --kubeconfig and an absolute --root")
+	if !filepath.IsAbs(*root) {
+		return errors.New("give an absolute --root")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {

@@ -1,5 +1,7 @@
 """``fdl local up``."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -8,6 +10,12 @@ from fdl_cli.local.cluster import PROVIDERS, Cluster
 from fdl_cli.local.commands.common import name_option, say, sentences
 from fdl_cli.local.commands.progress import build_progress
 from fdl_cli.local.nodespec import parse_node
+
+
+def proxied(environment: Mapping[str, str]) -> bool:
+    """Whether programs would look for the API server behind a proxy."""
+    names = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+    return any(environment.get(n) for n in names) and not (environment.get("NO_PROXY") or environment.get("no_proxy"))
 
 
 @click.command()
@@ -39,4 +47,6 @@ def up(name: str, count: int | None, given: tuple[str, ...], provider: str, imag
     except KeyboardInterrupt:
         say(f"Interrupted. What was started is cleared by the next `fdl local up` or by: fdl local down --name {name}")
         raise SystemExit(130) from None
+    if proxied(os.environ):
+        say("A proxy is set: add this cluster to NO_PROXY (10.0.0.0/8 covers it) for kubectl and helm")
     say(f"export KUBECONFIG={cluster.kubeconfig}")
