@@ -50,7 +50,7 @@ CATALOG: Final[dict[str, Image]] = {
         Image("operator", "operator and coordinator"),
         Image("prober", "prober of the DaemonSet"),
         Image("trainer-cpu", "trainer with Debian's torch, no accelerator"),
-        Image("trainer-cuda", "trainer with PyPI's torch for NVIDIA (by hand: about 10 GB)"),
+        Image("trainer-cuda", "trainer with PyPI's torch for NVIDIA (by hand: 5.7 GB)"),
         Image("trainer-rocm", "trainer with torch of a given index for AMD (by hand)", needs_torch_index=True),
         Image("examples", "trainer-cpu with the examples and Fashion-MNIST", parent="trainer-cpu"),
     )
