@@ -78,6 +78,7 @@ class Operator:
     async def _work(self) -> None:
         engine = self.engine = Engine(self._client, self._settings)
         watches = observe.Watches(self._client, engine.store, self._settings, engine.deep.pods, engine.cluster_touched)
+        await engine.await_kinds()
         watches.start()
         handlers = observe.registry(engine.store, engine.cluster_changed)
         kopf.on.login(registry=handlers, id="login")(observe.login(self._client))

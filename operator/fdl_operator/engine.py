@@ -139,6 +139,20 @@ class Engine:
         await self.deep.reconcile(self.cluster.spec, self.store.nodes.values(), now)
         self.queue.add_after(CLUSTER_KEY, CLUSTER_REFRESH_SECONDS)
 
+    async def await_kinds(self) -> None:
+        """Return once the API server knows both own kinds: kopf looks for them only once, when it starts."""
+        namespace = self._settings.watch_namespaces[0] if self._settings.watch_namespaces else ""
+        for resource, where in ((api.RUNS, namespace), (api.CLUSTERS, "")):
+            while True:
+                try:
+                    async for _ in self._client.pages(resource, where, ""):
+                        break
+                except ApiError as error:
+                    logger.warning("%s cannot be listed yet: %s", resource.plural, error)
+                    await asyncio.sleep(1.0)
+                else:
+                    break
+
     async def load_cluster(self) -> None:
         """See FdlCluster/default once, and make it where there is none, before any run is planned."""
         while self.cluster is None:

@@ -151,7 +151,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = api.PAGE
     settings.networking.request_timeout = 30
     settings.networking.enforce_retry_after = True
-    settings.scanning.disabled = False
+    settings.scanning.disabled = True  # no right to list CRDs and namespaces is needed; see Engine.await_kinds
     settings.queueing.idle_timeout = 1.0
     settings.persistence.finalizer = f"{GROUP}/unused"
     return settings

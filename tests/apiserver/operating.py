@@ -10,6 +10,8 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import yaml
+
 from fdl_operator import client as clients
 from fdl_operator.app import Operator
 from fdl_operator.election import Timing
@@ -135,17 +137,22 @@ class Bench:
     # --- what the operator sent ---
 
     def writes(self, agent: str = "fdl-operator") -> list[dict[str, Any]]:
-        """The operator's changing requests in this namespace, by the server's own audit log; Leases left out."""
-        found = []
-        for line in self.server.audit_log.read_text().splitlines():
-            entry = json.loads(line)
-            where = entry.get("objectRef") or {}
-            if not entry.get("userAgent", "").startswith(agent) or where.get("namespace") != self.namespace:
-                continue
-            if entry["verb"] in ("get", "list", "watch") or where.get("resource") == "leases":
-                continue
-            found.append(entry)
-        return found
+        """The operator's changing requests in this namespace; Leases left out."""
+        return [
+            entry
+            for entry in self.entries(agent)
+            if entry["verb"] not in ("get", "list", "watch") and entry["objectRef"].get("resource") != "leases"
+        ]
+
+    def entries(self, agent: str = "fdl-operator") -> list[dict[str, Any]]:
+        """The operator's requests in this namespace, by the server's own audit log."""
+        rows = [json.loads(line) for line in self.server.audit_log.read_text().splitlines()]
+        return [
+            row
+            for row in rows
+            if row.get("userAgent", "").startswith(agent)
+            and (row.get("objectRef") or {}).get("namespace") == self.namespace
+        ]
 
 
 def conditions(run: dict[str, Any]) -> list[dict[str, Any]]:
@@ -235,3 +242,35 @@ async def ensure_node(server: ApiServer, name: str, labels: dict[str, str] | Non
     assert answer.code == 200, answer.message
     # Admission taints new nodes until a controller finds them ready.
     await asyncio.to_thread(server.request, "PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, MERGE)
+
+
+async def with_rights(
+    server: ApiServer, namespace: str, rules: list[dict[str, Any]], own: list[dict[str, Any]]
+) -> ApiServer:
+    """The same server, seen by a service account with these rights and no others."""
+    account = f"op-{namespace}"
+    subject = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+
+    async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = await asyncio.to_thread(server.request, "POST", path, body)
+        assert answer.code == 201, answer.message
+        return answer.body
+
+    await post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}})
+    for kind, where, table in (
+        ("ClusterRole", rbac, rules),
+        ("Role", f"{rbac}/namespaces/{namespace}", own),
+    ):
+        await post(f"{where}/{kind.lower()}s", {"metadata": {"name": account}, "rules": table})
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": account}
+        binding = {"metadata": {"name": account}, "roleRef": reference, "subjects": subject}
+        await post(f"{where}/{kind.lower()}bindings", binding)
+    token = await post(
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", {"spec": {"expirationSeconds": 3600}}
+    )
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token["status"]["token"]}
+    file = server.kubeconfig.with_name(f"{account}.kubeconfig")
+    file.write_text(yaml.safe_dump(config))
+    return dataclasses.replace(server, kubeconfig=file)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from fdl_api.termination import Cause, Termination
+from fdl_operator import rbac
 
 from .harness import ApiServer
-from .operating import Bench, conditions, ensure_node, operating, process
+from .operating import Bench, conditions, ensure_node, operating, process, with_rights
 
 
 @pytest.fixture
@@ -312,3 +313,29 @@ async def test_the_operator_makes_the_cluster_object_that_is_missing(bench: Benc
 async def _body(get: Any) -> dict[str, Any]:
     body: dict[str, Any] = (await get()).body
     return body
+
+
+async def test_its_rights_are_enough_and_no_more_than_listed(bench: Bench) -> None:
+    rules = [rule.render() for rule in rbac.CLUSTER_RULES]
+    own = [rule.render() for rule in rbac.namespace_rules("fdl-operator")]
+    limited = await with_rights(bench.server, bench.namespace, rules, own)
+    async with operating(limited, bench.namespace) as operator:
+        await bench.create(join={"minMembers": 1}, runPolicy={"ttlSecondsAfterFinished": 0, "cleanPodPolicy": "All"})
+        await bench.has_pods("run-coordinator-1", "run-cpu-0-1", "run-cpu-1-1")
+        await operator.at_rest()
+        await bench.edit({"cohorts": [{"name": "cpu", "vendor": "cpu", "replicas": 1, "maxReplicas": 4}]})
+        await bench.place("run-cpu-0-1", "node-1")
+        words = Termination(cause=Cause.COMPLETE, reason="Completed", message="done").render()
+        await bench.end("run-cpu-0-1", 0, words)
+
+        async def found() -> int:
+            return (await asyncio.to_thread(bench.server.request, "GET", bench.runs("run"))).code
+
+        await bench.until(found, lambda code: code == 404, "the run was not deleted")
+        await operator.at_rest()
+    refused = [
+        entry
+        for entry in bench.entries()
+        if entry.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
+    ]
+    assert not refused
