@@ -119,6 +119,33 @@ def test_a_later_resume_from_further_back_voids_the_attempt_between_too(logs: Lo
     assert logs.prove().ok
 
 
+def test_work_that_a_rank_gave_up_is_handed_out_anew(logs: Logs) -> None:
+    """Its lease of the open window became another; the live model was put back to the last commit."""
+    a = logs.rank("a")
+    a.batch(1, 0, 0, [0, 1, 2])
+    a.batch(1, 1, 0, [3, 4])
+    a.void(1)
+    whole(logs, {1: list(range(12))})
+    proof = logs.prove()
+    assert proof.ok
+    assert proof.uncommitted == 5
+
+
+def test_an_attempt_that_starts_again_when_all_had_died_voids_what_no_checkpoint_holds(logs: Logs) -> None:
+    a, b = logs.rank("a"), logs.rank("b")
+    a.resume(0, epoch=1)
+    a.batch(1, 0, 0, [0, 1, 2, 3])
+    a.commit(1, 1, {"a1": 1})
+    a.batch(2, 0, 0, [4, 5, 6, 7])
+    a.commit(1, 2, {"a1": 1})
+    b.resume(1, epoch=2)
+    b.batch(2, 0, 0, [4, 5, 6, 7, 8, 9, 10, 11])
+    b.commit(2, 2, {"b1": 1})
+    proof = logs.prove()
+    assert proof.ok, proof
+    assert (proof.windows, proof.void, proof.uncommitted) == (2, 1, 4)
+
+
 @pytest.mark.parametrize(
     ("act", "sentence"),
     [

@@ -104,6 +104,9 @@ def test_who_asks_to_leave_is_counted_and_gets_nothing_more() -> None:
     assert control.samples == 30
     assert (control.quota("a"), control.leaving) == (0, ("a",))
     assert control.ledger.holes == ()
+    control = plan.advance(control, tail_of(control), SPEC)
+    assert (control.quota("a"), control.leaving) == (0, ("a",)), "once said is enough"
+    assert plan.enter_epoch(control, ("a", "b"), SPEC).quota("a") == 0
     control = plan.enter_epoch(control, ("b",), SPEC)
     assert (control.leaving, control.members) == ((), ("b",))
 
