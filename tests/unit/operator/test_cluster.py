@@ -1,0 +1,138 @@
+"""The table of nodes, and deep checks."""
+
+import dataclasses
+import datetime
+from typing import Any, ClassVar
+
+import pytest
+
+from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
+from fdl_api.report import Check, DeepWanted, Report, deep_pod_name
+from fdl_operator.deepcheck import MAX_AT_ONCE, PENDING_SECONDS, decide, pod
+from fdl_operator.model import NodeRecord, PodPhase, PodRecord
+from fdl_operator.plan.cluster import ClusterRecord, describe
+from fdl_operator.settings import Settings
+
+from .builders import T0, node
+
+WISH = DeepWanted(variant="cuda", vendor="nvidia", image="reg/cuda:1", fingerprint="f", devices=2)
+SPEC = FdlClusterSpec()
+
+
+def record(status: FdlClusterStatus | None = None) -> ClusterRecord:
+    return ClusterRecord("default", "u", 1, "1", SPEC, status or FdlClusterStatus())
+
+
+def reported(name: str = "g", *, age: float = 10, checks: Any = (), wishes: Any = (), **tags: str) -> NodeRecord:
+    time = datetime.datetime.fromtimestamp(T0 - age, datetime.UTC)
+    report = Report(node=name, time=time, ready=True, checks=tuple(checks), deep_wanted=tuple(wishes))
+    return dataclasses.replace(node(name, **tags), report=report.render(), report_at=T0 - age)
+
+
+def rows(*nodes: NodeRecord) -> Any:
+    return describe(record(), nodes, T0).nodes
+
+
+def state(status: FdlClusterStatus, kind: str) -> tuple[str, str]:
+    found = next(condition for condition in status.conditions if condition.type == kind)
+    return found.status, found.message
+
+
+class TestTable:
+    H200: ClassVar = {"gpu_vendor": "nvidia", "count__nvidia": "2", "arch__sm_90": "true", "variant__cuda": "verified"}
+
+    def test_a_row_says_what_the_labels_say(self) -> None:
+        labels = {key.replace("sm_90", "sm-90"): text for key, text in self.H200.items() if "arch" not in key}
+        each = reported("g", **labels, nccl__cuda="2.27")
+        each = dataclasses.replace(each, labels=each.labels | {"fdl.dev/arch.sm_90": "true"})
+        (row,) = rows(each)
+        assert (row.vendor, row.devices, row.archs, row.variants) == ("nvidia", 2, ("sm_90",), ("cuda",))
+        assert row.nccl == {"cuda": "2.27"} and row.ready and not row.problems
+
+    def test_nodes_without_a_prober_are_not_in_it(self) -> None:
+        assert rows(node("x", report_age=None)) == ()
+
+    def test_an_old_report_is_a_problem_and_makes_it_unready(self) -> None:
+        (row,) = rows(reported(age=901))
+        assert not row.ready and row.problems[0].check == "report-age"
+
+    def test_findings_come_with_remedies(self) -> None:
+        bad = Check(name="driver", severity="fail", message="no driver", remedy="install one")
+        (row,) = rows(reported(checks=[bad, Check(name="ok", severity="pass", message="m")]))
+        assert [(each.check, each.severity, each.remedy) for each in row.problems] == [
+            ("driver", "error", "install one")
+        ]
+
+    def test_a_cordoned_node_is_not_ready(self) -> None:
+        assert not rows(dataclasses.replace(reported(), unschedulable=True))[0].ready
+
+    def test_counts_and_columns(self) -> None:
+        status = describe(record(), [reported("a"), reported("b", gpu_vendor="amd", count__amd="4")], T0)
+        assert (status.counts.total, status.counts.ready, status.counts.amd, status.counts.cpu) == (2, 2, 1, 1)
+        assert (status.summary.nodes, status.summary.devices) == ("2/2", "4 amd")
+
+    def test_conditions_name_the_nodes(self) -> None:
+        nodes = [
+            reported("a", nccl__cuda="2.27", count__nvidia="1", variant__cuda="covers"),
+            reported("b", nccl__cuda="2.28", count__nvidia="1"),
+            reported("c", age=5000),
+        ]
+        status = describe(record(), nodes, T0)
+        assert state(status, "NodesReady") == ("False", "not ready: c")
+        assert state(status, "NCCLConsistent") == ("False", "cuda: 2.27, 2.28")
+        assert state(status, "VariantCoverage") == ("False", "no variant covers the devices of: b")
+        assert state(status, "SharedVolumeConsistent")[0] == "True"
+
+    def test_a_quiet_minute_changes_nothing(self) -> None:
+        first = describe(record(), [reported(age=100)], T0)
+        newer = reported(age=70)
+        assert describe(record(first), [newer], T0 + 30) == first
+
+
+class TestDeepChecks:
+    def existing(self, name: str, **fields: Any) -> PodRecord:
+        return PodRecord("fdl-system", name, "u", "", "", "deep-check", created_at=T0, **fields)
+
+    def test_a_wish_is_started_once(self) -> None:
+        name = deep_pod_name("g", WISH)
+        nodes = [reported(wishes=[WISH])]
+        assert set(decide(SPEC, nodes, {}, set(), T0).start) == {name}
+        assert not decide(SPEC, nodes, {name: self.existing(name)}, set(), T0).start
+        assert not decide(SPEC, nodes, {}, {name}, T0).start
+
+    def test_switched_off_nothing_starts(self) -> None:
+        off = FdlClusterSpec.model_validate({"prober": {"deepCheck": False}})
+        assert not decide(off, [reported(wishes=[WISH])], {}, set(), T0).start
+
+    def test_a_pod_that_nobody_wants_any_more_is_deleted(self) -> None:
+        done = self.existing("old", phase=PodPhase.SUCCEEDED)
+        assert decide(SPEC, [reported()], {"old": done}, set(), T0).delete == [done]
+
+    def test_one_that_never_starts_is_taken_back(self) -> None:
+        name = deep_pod_name("g", WISH)
+        waiting = self.existing(name)
+        nodes = [reported(wishes=[WISH])]
+        assert not decide(SPEC, nodes, {name: waiting}, set(), T0 + PENDING_SECONDS).delete
+        assert decide(SPEC, nodes, {name: waiting}, set(), T0 + PENDING_SECONDS + 1).delete == [waiting]
+
+    def test_only_a_few_run_at_a_time(self) -> None:
+        wishes = [WISH.model_copy(update={"variant": f"v{n}"}) for n in range(20)]
+        assert len(decide(SPEC, [reported(wishes=wishes)], {}, set(), T0).start) == MAX_AT_ONCE
+
+    @pytest.mark.parametrize(
+        ("change", "command", "limits"),
+        [
+            ({}, [], {"nvidia.com/gpu": "2"}),
+            ({"simulated": True}, ["--simulated"], None),
+            ({"vendor": "cpu"}, [], None),
+        ],
+    )
+    def test_the_pod(self, change: dict[str, Any], command: list[str], limits: dict[str, str] | None) -> None:
+        wish = WISH.model_copy(update=change)
+        body = pod("g", wish, Settings())
+        container = body["spec"]["containers"][0]
+        assert container["command"][:3] == ["python", "-m", "fdl_trainer.deepcheck"]
+        assert container["command"][7:] == command and container["resources"].get("limits") == limits
+        node_affinity = body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert node_affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["g"]
+        assert body["metadata"]["name"] == deep_pod_name("g", wish)

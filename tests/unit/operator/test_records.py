@@ -1,0 +1,108 @@
+"""Slim records from objects as the API server sends them."""
+
+from typing import Any
+
+import pytest
+
+from fdl_operator.model import PodPhase
+from fdl_operator.records import cluster_record, node_record, owned_record, pod_record, run_record
+
+
+def meta(**more: Any) -> dict[str, Any]:
+    return {"name": "x", "namespace": "ns", "uid": "u", "resourceVersion": "7", **more}
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    tags = {"fdl.dev/run": "run", "fdl.dev/run-uid": "r", "fdl.dev/role": "member", "fdl.dev/cohort": "a"}
+    tags |= {"fdl.dev/ordinal": "3", "fdl.dev/incarnation": "2", "fdl.dev/attempt": "1"}
+    return {
+        "metadata": meta(labels=tags, annotations={"fdl.dev/placement": "p", "fdl.dev/variant": "cpu"}),
+        "spec": {"nodeName": "n1"},
+        "status": status,
+    }
+
+
+def test_who_a_pod_is() -> None:
+    record = pod_record(pod(phase="Running", podIP="10.0.0.1", conditions=[{"type": "Ready", "status": "True"}]))
+    assert (record.cohort, record.ordinal, record.incarnation, record.attempt) == ("a", 3, 2, 1)
+    assert (record.ip, record.node, record.ready, record.placement, record.variant) == (
+        "10.0.0.1",
+        "n1",
+        True,
+        "p",
+        "cpu",
+    )
+
+
+def test_how_a_pod_ended() -> None:
+    ended = {"exitCode": 64, "reason": "Error", "message": "{}", "finishedAt": "2026-01-01T00:00:00Z"}
+    states = [
+        {"name": "side", "state": {"terminated": {"exitCode": 9}}},
+        {"name": "trainer", "state": {"terminated": ended}},
+    ]
+    record = pod_record(pod(phase="Failed", containerStatuses=states))
+    assert record.ended and (record.exit_code, record.termination, record.finished_at) == (64, "{}", 1767225600.0)
+
+
+def test_an_init_container_that_failed_is_the_end() -> None:
+    init = [{"name": "fetch", "state": {"terminated": {"exitCode": 3}}}]
+    main = [{"name": "trainer", "state": {"waiting": {"reason": "PodInitializing"}}}]
+    record = pod_record(pod(phase="Failed", initContainerStatuses=init, containerStatuses=main))
+    assert (record.exit_code, record.waiting_reason) == (3, "")
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("ImagePullBackOff", "ImagePullBackOff"), ("ContainerCreating", "")])
+def test_waiting_is_noted_only_where_something_is_wrong(reason: str, kept: str) -> None:
+    states = [{"name": "trainer", "state": {"waiting": {"reason": reason}}}]
+    assert pod_record(pod(containerStatuses=states)).waiting_reason == kept
+
+
+def test_disruption_and_scheduling_come_from_conditions() -> None:
+    rows = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},
+        {
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        },
+    ]  # fmt: skip
+    record = pod_record(pod(phase="Pending", conditions=rows))
+    assert record.disruption == "PreemptionByScheduler"
+    assert (record.unschedulable, record.unschedulable_since) == ("0/3 nodes", 1767225600.0)
+
+
+def test_an_empty_pod_is_pending_and_an_unknown_phase_is_unknown() -> None:
+    assert pod_record({"metadata": meta()}).phase is PodPhase.PENDING
+    assert pod_record(pod(phase="Frozen")).phase is PodPhase.UNKNOWN
+
+
+def test_a_node() -> None:
+    report = '{"node": "x", "time": "2026-01-01T00:00:00Z"}'
+    item = {
+        "metadata": meta(labels={"a": "b"}, annotations={"fdl.dev/report": report}),
+        "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    record = node_record(item)
+    assert record.ready and record.unschedulable and record.taints == (("k", "", "NoSchedule"),)
+    assert record.report_at == 1767225600.0
+
+
+def test_a_report_that_does_not_parse_has_no_age() -> None:
+    item = {"metadata": meta(annotations={"fdl.dev/report": "no"})}
+    assert node_record(item).report_at is None
+
+
+def test_a_run_whose_spec_is_unreadable_keeps_its_status() -> None:
+    item = {"metadata": meta(generation=2), "spec": {"mode": "x"}, "status": {"phase": "Running", "new": 1}}
+    record = run_record(item)
+    assert record.spec is None and "spec." in record.problem and record.status.phase == "Running"
+
+
+def test_an_applied_objects_metadata() -> None:
+    item = {"metadata": meta(labels={"fdl.dev/run-uid": "r"}, annotations={"fdl.dev/spec-hash": "h"})}
+    record = owned_record(item, "Service")
+    assert (record.kind, record.run_uid, record.spec_hash) == ("Service", "r", "h")
+
+
+def test_an_unreadable_cluster_object_counts_as_empty() -> None:
+    assert cluster_record({"metadata": meta(), "spec": {"variants": 3}}).spec.variants == ()
