@@ -17,8 +17,12 @@ WRITERS = """
     from fdl_trainer.checkpoint import Snapshot, newest_valid
     from fdl_trainer.writer import Writer
 
+    def say(*words):
+        # One write a line, so that a kill cannot cut a line, whatever PYTHONUNBUFFERED says.
+        os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
     def write_for_ever(root):
-        writer = Writer(root, keep=2, writer="pod/0", on_saved=lambda saved: print(saved.window, flush=True),
+        writer = Writer(root, keep=2, writer="pod/0", on_saved=lambda saved: say(saved.window),
                         on_failed=lambda failed: os._exit(1))
         found, _ = newest_valid(root)
         window = 0 if found is None else found.window
@@ -32,9 +36,9 @@ WRITERS = """
         child = os.fork()
         if child == 0:
             write_for_ever(Path(sys.argv[1]))
-        print("child", child, flush=True)
+        say("child", child)
         _, status = os.waitpid(child, 0)
-        print("ended", os.waitstatus_to_exitcode(status), flush=True)
+        say("ended", os.waitstatus_to_exitcode(status))
 """
 """Imports torch once and forks a writer for each line that it reads."""
 KILLS = 20
