@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fdl_cli.local import plan, system, toolchain
+from fdl_cli.local import plan, processes, system, toolchain
 from fdl_cli.local.errors import LocalError
 from fdl_cli.local.paths import cache_root, tools_source
 
@@ -66,7 +66,13 @@ def _compile(part: plan.Part, program: plan.Program, out: Path, tools: toolchain
         command = [str(tools.go), "build", *tags, "-ldflags", flags, "-o", str(target), program.package]
         env = toolchain.environment(tools) | ({"CGO_ENABLED": "0"} if program.static else {})
     done = subprocess.run(
-        command, cwd=source, env=env, capture_output=True, text=True, timeout=ONE_PROGRAM_LIMIT, check=False
+        processes.bound(command),
+        cwd=source,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=ONE_PROGRAM_LIMIT,
+        check=False,
     )
     if done.returncode:
         raise LocalError(f"Building {program.output} in {source} failed:\n{done.stderr.strip()[-3000:]}")

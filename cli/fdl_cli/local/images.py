@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fdl_cli.local import processes
 from fdl_cli.local.errors import LocalError
 
 _UNPACK_LIMIT_S = 1800.0
@@ -86,7 +87,7 @@ def write_archive(target: Path, name: str, files: dict[str, Path], entrypoint: S
 
 def _run(command: list[str], limit_s: float, what: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        done = subprocess.run(processes.bound(command), capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired as fault:
         raise LocalError(f"{what} took longer than {limit_s:.0f} s and was ended. Try again.") from fault
     if done.returncode:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fdl_cli.local import processes
 from fdl_cli.local.errors import LocalError
 
 
@@ -31,7 +32,7 @@ class Kubectl:
         command = [*self._base, f"--request-timeout={max(1, int(limit_s))}s", *arguments]
         try:
             done = subprocess.run(
-                command,
+                processes.bound(command),
                 input=stdin,
                 capture_output=True,
                 text=True,

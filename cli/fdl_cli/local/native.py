@@ -304,7 +304,7 @@ class Native:
         if with_groups:
             cgroups.thaw_cluster(trees, name)
         # Those that were killed between their birth and their entry into a cgroup or into the record.
-        for pid in processes.holders(root):
+        for pid in processes.helpers(root):
             if (started := processes.start_time(pid)) is not None and not processes.kill(pid, started):
                 raise LocalError(f"Process {pid} of {name} does not end: see `ps {pid}`, then run down again.")
         if with_groups:

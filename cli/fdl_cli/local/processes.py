@@ -4,9 +4,11 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 PROC = Path("/proc")
+_HELPERS = ("fdl-node", "fdl-images")
 
 
 def start_time(pid: int) -> int | None:
@@ -40,8 +42,8 @@ def kill(pid: int, started: int, limit_s: float = 10.0) -> bool:
     return True
 
 
-def holders(state: Path) -> list[int]:
-    """Processes of the program ``fdl-node`` that were started with a description below ``state``."""
+def helpers(state: Path) -> list[int]:
+    """Processes of our own programs that work for the cluster whose files lie below ``state``."""
     found = []
     for entry in PROC.iterdir():
         if not entry.name.isdecimal():
@@ -51,7 +53,15 @@ def holders(state: Path) -> list[int]:
             program = (entry / "exe").readlink()
         except OSError:
             continue
-        described = any(a.startswith(f"{state}/".encode()) for a in arguments[1:])
-        if described and program.name.removesuffix(" (deleted)") == "fdl-node":
+        described = any(f"{state}/".encode() in a for a in arguments[1:])
+        if described and program.name.removesuffix(" (deleted)") in _HELPERS:
             found.append(int(entry.name))
     return found
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """The command line, so run that the kernel kills it when the thread that started it dies.
+
+    A killed ``up`` must not leave a helper at work on what ``down`` then removes.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", "--", *command]

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import os
 import shutil
 import subprocess
 import sys
@@ -89,10 +90,10 @@ def test_a_holder_is_found_by_program_and_folder_only(tmp_path: Path) -> None:
             stack.callback(children[-1].kill)
         holder, _ = children
         deadline = time.monotonic() + 20
-        while processes.holders(tmp_path / "c") != [holder.pid] and time.monotonic() < deadline:
+        while processes.helpers(tmp_path / "c") != [holder.pid] and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert processes.holders(tmp_path / "c") == [holder.pid]
-        assert processes.holders(tmp_path / "other") == []
+        assert processes.helpers(tmp_path / "c") == [holder.pid]
+        assert processes.helpers(tmp_path / "other") == []
 
 
 def test_an_archive_is_the_same_for_the_same_input(tmp_path: Path) -> None:
@@ -121,3 +122,25 @@ def test_only_layers_that_no_node_links_to_are_unused(tmp_path: Path) -> None:
     (snapshots / "1/fs").symlink_to(store / "layers/used/fs")
     (snapshots / "2/fs").mkdir(parents=True)
     assert [p.name for p in unused_layers(states, store)] == ["unused"]
+
+
+def test_a_bound_command_dies_with_its_starter() -> None:
+    inner = processes.bound([sys.executable, "-c", "import sys; sys.stdin.read()"])
+    script = f"import subprocess, sys; print(subprocess.Popen({inner!r}).pid, flush=True); sys.stdin.readline()"
+    read, write = os.pipe()
+    outer = subprocess.Popen([sys.executable, "-c", script], stdin=read, stdout=subprocess.PIPE, text=True)
+    try:
+        assert outer.stdout is not None
+        pid = int(outer.stdout.readline())
+        started = processes.start_time(pid)
+        assert started is not None
+        outer.kill()
+        outer.wait(20)
+        deadline = time.monotonic() + 20
+        while processes.alive(pid, started) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not processes.alive(pid, started)
+    finally:
+        os.close(read)
+        os.close(write)
+        outer.kill()
