@@ -77,17 +77,24 @@ class Actor:
             ApiError: something failed that another try may mend.
         """
         run = snapshot.run
+        notes: tuple[EventNote, ...] = ()
         for action in actions:
             if isinstance(action, SendHint):
                 self._streams.hint(run.uid, action.hint)
             elif isinstance(action, WriteStatus):
-                run = await self._write_status(run, action, now)
-        spec = run.spec
-        if spec is None:
-            return
+                run = await self._write_status(run, action)
+                notes = action.events
+        try:
+            if run.spec is not None:
+                await self._children(run, run.spec, snapshot, actions)
+        finally:
+            for note in notes:
+                await self._event(run, note, now)
+
+    async def _children(self, run: RunRecord, spec: FdlRunSpec, snapshot: Snapshot, actions: Sequence[Action]) -> None:
         for action in actions:
             if isinstance(action, EnsureSecret):
-                await self._child(run, SECRET_CHILD, self._ensure_secret(run))
+                await self._child(run, SECRET_CHILD, self._ensure_secret(run, new=snapshot.run.status.phase is None))
         await self._together(
             self._child(run, child_key(action.kind), self._apply(run, spec, snapshot, action))
             for action in actions
@@ -111,7 +118,7 @@ class Actor:
 
     # --- status and events ---
 
-    async def _write_status(self, run: RunRecord, action: WriteStatus, now: float) -> RunRecord:
+    async def _write_status(self, run: RunRecord, action: WriteStatus) -> RunRecord:
         body = {
             "apiVersion": GROUP_VERSION,
             "kind": "FdlRun",
@@ -131,8 +138,6 @@ class Actor:
             raise
         record = run_record(written)
         self._store.put_run(record)
-        for note in action.events:
-            await self._event(record, note, now)
         return record
 
     async def _event(self, run: RunRecord, note: EventNote, now: float) -> None:
@@ -174,15 +179,28 @@ class Actor:
             return
         self._store.child_worked(run.uid, child)
 
-    async def _ensure_secret(self, run: RunRecord) -> None:
-        name = names.secret(run.name)
+    async def _found(self, run: RunRecord, name: str) -> Body | None:
         try:
-            found = await self._client.get(api.SECRETS, run.namespace, name)
+            return await self._client.get(api.SECRETS, run.namespace, name)
         except ApiError as error:
-            if error.status != 404:
-                raise
+            if error.status == 404:
+                return None
+            raise
+
+    async def _ensure_secret(self, run: RunRecord, *, new: bool) -> None:
+        """Read the Secret, or make it; a run that never had a status has none yet, which saves the look."""
+        name = names.secret(run.name)
+        found: Body | None = None
+        if not new:
+            found = await self._found(run, name)
+        if found is None:
             keys = await asyncio.to_thread(pki.new_keys, run.name, run.namespace, datetime.datetime.now(datetime.UTC))
-            found = await self._client.create(api.SECRETS, run.namespace, objects.secret(run, keys))
+            try:
+                found = await self._client.create(api.SECRETS, run.namespace, objects.secret(run, keys))
+            except ApiError as error:
+                found = await self._found(run, name) if error.reason == "AlreadyExists" else None
+                if found is None:
+                    raise
         owners = {owner.get("uid") for owner in found["metadata"].get("ownerReferences") or []}
         if run.uid not in owners:
             raise ApiError(

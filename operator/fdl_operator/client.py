@@ -255,7 +255,7 @@ class Client:
         accept: str,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - of the transport, not of this function
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": f"fdl-operator/{VERSION}"}
+        headers = {"Accept": accept, "Content-Type": content_type}
         parts = await self._api.param_serialize(
             method, path, query_params=query, header_params=headers, body=body, auth_settings=["BearerToken"]
         )
@@ -291,4 +291,6 @@ async def connect(*, qps: float = 100.0, burst: int = 200, kubeconfig: str | Non
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except ConfigException:
         await load_kube_config(config_file=kubeconfig, client_configuration=configuration)  # type: ignore[no-untyped-call]
-    return Client(ApiClient(configuration=configuration), Throttle(qps, burst))
+    transport = ApiClient(configuration=configuration)
+    transport.user_agent = f"fdl-operator/{VERSION}"  # the transport's own would win over a request's header
+    return Client(transport, Throttle(qps, burst))

@@ -55,6 +55,7 @@ async def test_reconciling_without_a_change_sends_nothing(bench: Bench) -> None:
         await bench.has_pods("run-cpu-1-1", "run-cpu-0-1", "run-coordinator-1")
         await operator.at_rest(1.0)
         before, calls = bench.writes(), sum(operator.client.calls.values())
+        assert before, "what it wrote is in the audit log"
         engine = operator.operator.engine
         assert engine is not None
         leases = operator.client.calls["GET", "leases"] + operator.client.calls["PUT", "leases"]
@@ -71,6 +72,7 @@ async def test_a_restarted_operator_changes_nothing_and_makes_nothing_twice(benc
         await bench.has_pods("run-cpu-1-1", "run-cpu-0-1", "run-coordinator-1")
         await operator.at_rest(1.0)
     before = bench.writes()
+    assert before, "what it wrote is in the audit log"
     async with operating(bench.server, bench.namespace) as operator:
         await operator.at_rest(1.0)
         assert set(await bench.pods()) == {"run-coordinator-1", "run-cpu-0-1", "run-cpu-1-1"}
