@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Coroutine
+from typing import Any
 
 import kopf
 
@@ -82,18 +84,17 @@ class Operator:
         watches.start()
         handlers = observe.registry(engine.store, engine.cluster_changed)
         kopf.on.login(registry=handlers, id="login")(observe.login(self._client))
-        begin = asyncio.create_task(self._begin(engine, watches), name="begin")
         namespaces = list(self._settings.watch_namespaces)
+        events = kopf.operator(
+            registry=handlers,
+            settings=observe.kopf_settings(),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+        )
         try:
-            await kopf.operator(
-                registry=handlers,
-                settings=observe.kopf_settings(),
-                standalone=True,
-                clusterwide=not namespaces,
-                namespaces=namespaces,
-            )
+            await _until_one_ends(events, self._begin(engine, watches), watches.broken())
         finally:
-            begin.cancel()
             await engine.stop()
             await watches.stop()
 
@@ -103,11 +104,25 @@ class Operator:
         await engine.load_cluster()
         engine.queue.start()
         self.synced.set()
+        await asyncio.Event().wait()
 
     def _problem(self) -> str:
         if self.leading.is_set() and self._election.renewed_ago > STALE_LEASE_SECONDS:
             return f"the Lease was last renewed {int(self._election.renewed_ago)} s ago"
         return ""
+
+
+async def _until_one_ends(*work: Coroutine[Any, Any, None]) -> None:
+    """Run all; when one ends or fails, end the others and raise what it raised."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 async def _first(task: "asyncio.Task[None]", stop: asyncio.Event) -> bool:

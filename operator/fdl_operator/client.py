@@ -204,7 +204,7 @@ class Client:
         try:
             if response.status >= 300:
                 raise _error(response.status, await response.read())
-            while line := await response.content.readline():
+            while line := await _line(response):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     status = event["object"]
@@ -265,6 +265,13 @@ class Client:
             raise ApiError(0, "NoAnswer", f"{method} {path}: {error or type(error).__name__}") from error
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+async def _line(response: aiohttp.ClientResponse) -> bytes:
+    try:
+        return await response.content.readline()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise ApiError(0, "NoAnswer", f"the watch broke: {error or type(error).__name__}") from error
 
 
 def _error(status: int, raw: bytes) -> ApiError:

@@ -97,6 +97,10 @@ class Watches:
         for watch in self._watches:
             await watch.synced.wait()
 
+    async def broken(self) -> None:
+        """Return never; raise what ended a watch: an operator that sees only half must not go on."""
+        await asyncio.gather(*self._tasks)
+
     async def stop(self) -> None:
         """Stop watching."""
         for task in self._tasks:

@@ -205,3 +205,20 @@ async def test_creating_a_run_costs_a_bounded_number_of_requests(bench: Bench) -
         ["create pods"] * 5 + ["create secrets"] + objects
     ), json.dumps(kinds)
     assert len(status) <= 4, "one when it starts, few more while its pods are seen"
+
+
+async def test_an_operator_whose_watch_breaks_ends_instead_of_going_on_half_blind(
+    bench: Bench,
+) -> None:
+    async with operating(bench.server, bench.namespace) as operator:
+        engine = operator.operator.engine
+        assert engine is not None
+
+        def broken(item: Any) -> Any:
+            raise TypeError("a record that cannot be made")
+
+        for task in asyncio.all_tasks():
+            if task.get_name() == "watch" and (frame := task.get_stack(limit=1)):
+                frame[0].f_locals["self"]._project = broken
+        await bench.create()
+        assert await asyncio.wait_for(asyncio.shield(operator.task), 20) == 1

@@ -111,7 +111,10 @@ def finish(draft: Draft, verdict: Verdict) -> None:
         draft.active_seconds += int(draft.now - draft.attempt_start)
     draft.creates.clear()
     draft.condition(ConditionType.COMPLETE, verdict.succeeded, verdict.reason, verdict.message)
-    draft.condition(ConditionType.FAILED, not verdict.succeeded, verdict.reason, verdict.message)
+    if verdict.succeeded:
+        draft.condition(ConditionType.FAILED, False, Progress.AS_EXPECTED)
+    else:
+        draft.condition(ConditionType.FAILED, True, verdict.reason, verdict.message)
     draft.condition(ConditionType.PROGRESSING, False, Progress.FINISHED)
     draft.condition(ConditionType.FORMED, False, Progress.FINISHED)
     draft.condition(ConditionType.COORDINATOR_READY, False, Progress.FINISHED)
