@@ -112,7 +112,8 @@ class Cluster:
     ) -> bool:
         """Starts the cluster with ``nodes`` (and plain ones up to ``count``), loads image archives, waits for Ready.
 
-        A running cluster is left as it is, but gets the nodes and images it lacks. Remains of a crash are
+        A running cluster is left as it is, but gets the nodes and images it lacks, and nodes that died (not those
+        that were stopped) are started again. Remains of a crash are
         cleared first. Returns whether the cluster was started.
         """
         wanted = nodespec.plan_nodes(tuple(nodes), count)
@@ -174,9 +175,13 @@ class Cluster:
             size = native.machine()
             nodespec.check_fits(tuple(missing), size.cores, size.memory)
             self._native.add(record, missing, [])
+        dead = self._native.dead_nodes(record)
+        for name in dead:
+            self._say(f"{name} had died: starting it again")
+            self._native.start_node(record, name)
         if archives:
             self._native.load(record, archives)
-        if not missing:
+        if not missing and not dead:
             self._say(f"The cluster {self.name} is running already")
 
     def down(self) -> bool:

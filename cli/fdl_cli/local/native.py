@@ -280,6 +280,11 @@ class Native:
         present = {simulate.RESOURCES[a.vendor]: a.count for a in changed.accelerators}
         kubectl.wait_allocatable(str(old.name), dict.fromkeys(simulate.RESOURCES.values(), 0) | present)
 
+    def dead_nodes(self, record: state.Record) -> list[str]:
+        """Nodes that do not run although nobody stopped them."""
+        names = [str(n.name) for n in record.nodes]
+        return [n for n in names if n not in record.stopped and self.condition(record, n) == "stopped"]
+
     def condition(self, record: state.Record, name: str) -> str:
         """``stopped``, ``frozen``, ``cut`` or ``running``."""
         holder = record.holders.get(name)

@@ -168,6 +168,20 @@ def test_up_twice_is_a_no_op_that_says_so_and_adds_what_is_missing(cluster: Clus
     assert "late" in again.kubectl().ready_nodes()
 
 
+def test_up_starts_a_node_again_that_died_but_not_one_that_was_stopped(cluster: Cluster) -> None:
+    holder = int(cluster.node_path("plain", "/").parent.name)
+    cluster.node_stop("slow")
+    try:
+        os.kill(holder, signal.SIGKILL)
+        said: list[str] = []
+        assert Cluster(cluster.name, say=said.append).up() is False
+        assert said == ["plain had died: starting it again"]
+        conditions = {s.spec.name: s.condition for s in cluster.status()}
+        assert (conditions["plain"], conditions["slow"]) == ("running", "stopped")
+    finally:
+        cluster.node_start("slow")
+
+
 def test_two_clusters_side_by_side_do_not_meet(cluster: Cluster, probe_archive: Path) -> None:
     other = Cluster("t-other")
     other.down()
