@@ -8,7 +8,8 @@ For scripts: :func:`run` and :class:`Session` (docs/concepts/session.md). Module
 * :mod:`~fdl_trainer.cohort`, :mod:`~fdl_trainer.groups`, :mod:`~fdl_trainer.store`, :mod:`~fdl_trainer.control`,
   :mod:`~fdl_trainer.epochs`: membership, and the line to the coordinator;
 * :mod:`~fdl_trainer.plan`, :mod:`~fdl_trainer.elche`, :mod:`~fdl_trainer.ledger`, :mod:`~fdl_trainer.tail`: pure rules;
-* :mod:`~fdl_trainer.writer`, :mod:`~fdl_trainer.checkpoint`, :mod:`~fdl_trainer.loader`, :mod:`~fdl_trainer.audit`: files.
+* :mod:`~fdl_trainer.writer`, :mod:`~fdl_trainer.checkpoint`, :mod:`~fdl_trainer.loader`,
+  :mod:`~fdl_trainer.audit`: files.
 
 The agent must start without torch, so the names below are looked up on first use.
 """

@@ -199,7 +199,7 @@ class Agent:
             self._wait(0.05)
 
     def _end_refused(self, refused: Refuse) -> tuple[Termination, PodExit]:
-        """The coordinator has given this member up. Often because a rank has just ended: then that end is the reason."""
+        """The coordinator has given this member up. If a rank has just ended, that end is the reason."""
         limit = time.monotonic() + OWN_END_SECONDS
         while self.ranks and not self.ends and time.monotonic() < limit:
             self._wait(0.05)

@@ -79,7 +79,14 @@ def assemble(
     state.capture()
 
     book = EpochBook(member.rank_uid if member else SOLO_UID)
-    hello = _Hello(member, model_digest, specs, _data_digest(job), control, resumed)
+    hello = _Hello(
+        member,
+        model_digest=model_digest,
+        specs=specs,
+        data_digest=_data_digest(job),
+        control=control,
+        resumed=resumed,
+    )
     cohort = Cohort(
         member.address if member else "127.0.0.1", book, lambda on_epoch: _line(member, book, hello, on_epoch)
     )
@@ -100,6 +107,7 @@ class _Hello:
     def __init__(
         self,
         member: Member | None,
+        *,
         model_digest: str,
         specs: list[wire.ParameterSpec],
         data_digest: str,

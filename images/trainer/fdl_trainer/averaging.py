@@ -52,7 +52,7 @@ class ModelState:
         unsupported = [name for name, tensor in named if tensor.is_complex() or tensor.is_sparse]
         if unsupported:
             raise ValueError(
-                f"The model's tensor {unsupported[0]} is complex or sparse: fdl averages real dense tensors. Keep it as "
+                f"The model's tensor {unsupported[0]} is complex or sparse: fdl averages real dense ones. Keep it as "
                 "two real tensors."
             )
         floating = [(name, tensor) for name, tensor in named if tensor.is_floating_point()]

@@ -149,12 +149,12 @@ class Cohort:
         try:
             group = form_gloo(
                 self.line,
-                number,
-                rank,
-                len(epoch.members),
-                self._address,
-                self.reaper,
-                lambda: not self._wanted(number),
+                epoch=number,
+                rank=rank,
+                size=len(epoch.members),
+                address=self._address,
+                reaper=self.reaper,
+                interrupt=lambda: not self._wanted(number),
             )
         except RuntimeError as error:
             log.info("the group of epoch %d was not formed: %s", number, error)
@@ -162,15 +162,15 @@ class Cohort:
                 self.line.send(wire.EpochFailed(epoch=number, message=str(error)[:1024]))
             return
         with self.line.lock:
-            if self._book.wanted(number):
+            wanted = self._book.wanted(number)
+            if wanted:
                 self._groups[number] = group
                 self._book.formed(number)
                 self.line.lock.notify_all()
-                group = None
-        if group is not None:
+        if wanted:
+            self.line.send(wire.EpochFormed(epoch=number), sticky="formed")
+        else:
             group.close()
-            return
-        self.line.send(wire.EpochFormed(epoch=number), sticky="formed")
 
     def _wanted(self, number: int) -> bool:
         with self.line.lock:

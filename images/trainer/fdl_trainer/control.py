@@ -217,9 +217,9 @@ class Channel:
             if silent > self._limit:
                 self._end(
                     coordinator_lost(
-                        f"The coordinator at {self._endpoint.host}:{self._endpoint.port} did not answer for {silent:.0f} s "
-                        f"({self._last_problem}): this member gives up; the operator starts the run again from its newest "
-                        "checkpoint."
+                        f"The coordinator at {self._endpoint.host}:{self._endpoint.port} was silent for {silent:.0f} s "
+                        f"({self._last_problem}): this member gives up; the operator starts the run again from its "
+                        "newest checkpoint."
                     )
                 )
             self._closing.wait(delay)
@@ -293,7 +293,7 @@ class Channel:
         else:
             log.warning("the coordinator refused this rank for now: %s", message.message)
 
-    def _receive(self, message: wire.Message) -> None:  # noqa: PLR0912 - one branch a message
+    def _receive(self, message: wire.Message) -> None:
         news: wire.Epoch | None = None
         with self.lock:
             if isinstance(message, wire.StoreReply):

@@ -72,8 +72,8 @@ class EpochBook:
     def _left_out(self, epoch: Epoch) -> bool:
         """Whether a planned epoch takes this rank in anew: the cohort has gone on from an epoch without it.
 
-        That happens to a rank that came back too late to a restarted coordinator. It must not wait for a boundary of its
-        own epoch, which has no members any more.
+        That happens to a rank that came back too late to a restarted coordinator. It must not wait for a boundary of
+        its own epoch, which has no members any more.
         """
         number = epoch.epoch
         return (

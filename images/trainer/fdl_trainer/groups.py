@@ -134,36 +134,47 @@ class GlooGroup:
         if backend is not None:
             _destroy(backend)
 
-    def _conclude(self, work: Any) -> None:
-        try:
-            work.wait()
-        except RuntimeError as error:
-            self.close()
-            raise CollectiveFailedError(_first_line(error)) from error
-
     def _run(self, start: Callable[[Any], Any], buffer: torch.Tensor, interrupt: Interrupt) -> None:
         if self._backend is None:
             raise CollectiveFailedError("The group was destroyed after an earlier failure.")
+        # Raised out here, where nothing refers to the operation any more: an exception keeps the frames it went
+        # through, and the operation keeps the sockets open whose closing frees the peers.
+        failure = self._wait(start, buffer, interrupt)
+        if failure is None:
+            return
+        if self._backend is None:
+            raise InterruptedCollectiveError(failure)
+        self.close()
+        raise CollectiveFailedError(failure)
+
+    def _wait(self, start: Callable[[Any], Any], buffer: torch.Tensor, interrupt: Interrupt) -> str | None:
+        """Run an operation; returns None, or why it did not complete (then without a backend: it was abandoned)."""
         try:
             work = start(self._backend)
         except RuntimeError as error:
-            self.close()
-            raise CollectiveFailedError(_first_line(error)) from error
+            return _first_line(error)
         while True:
             with contextlib.suppress(RuntimeError):
                 work.wait(WAIT_SLICE)
-                return
+                return None
             if work.is_completed():  # a slice that ran out raises as a failure does: only an ended operation tells
-                self._conclude(work)
-                return
+                return _outcome(work)
             if interrupt():
                 backend, self._backend = self._backend, None
                 self._reaper.keep(backend, work, buffer)
-                raise InterruptedCollectiveError("A newer membership epoch or the end of the run came first.")
+                return "A newer membership epoch or the end of the run came first."
+
+
+def _outcome(work: Any) -> str | None:
+    try:
+        work.wait()
+    except RuntimeError as error:
+        return _first_line(error)
+    return None
 
 
 def form_gloo(
-    transport: StoreTransport, epoch: int, rank: int, size: int, address: str, reaper: Reaper, interrupt: Interrupt
+    transport: StoreTransport, *, epoch: int, rank: int, size: int, address: str, reaper: Reaper, interrupt: Interrupt
 ) -> Group:
     """Form the group of an epoch and prove it with a one-element all-reduce.
 
@@ -181,7 +192,7 @@ def form_gloo(
     """
     if size == 1:
         return LocalGroup()
-    options = ProcessGroupGloo._Options()
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stubs lack it; all versions have it
     options._timeout = GROUP_TIMEOUT
     options._threads = 1  # one operation is in flight at a time
     # The own address and not a name: a reverse look-up without DNS takes ten seconds.

@@ -91,7 +91,7 @@ def _handle_signals(session: Session) -> None:
 
 
 def _refuse_used_cuda() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise user_code(
             Ended.SCRIPT_RAISED,
             "The script touched CUDA before fdl_trainer.run: move that code into the function that run calls, so that "

@@ -1,7 +1,8 @@
 """The window loop: train the lease, reduce, commit, switch epochs; and what to do when any of it fails.
 
-One rank's main thread. The order of the steps and why nothing is lost: docs/protocol.md. A failure inside a reduce leaves
-the live model, the replicated state and this rank's work as they were; the loop enters the next epoch and repeats.
+One rank's main thread. The order of the steps and why nothing is lost: docs/protocol.md. A failure inside a reduce
+leaves the live model, the replicated state and this rank's work as they were; the loop enters the next epoch and
+repeats.
 """
 
 import logging

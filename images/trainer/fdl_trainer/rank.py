@@ -1,7 +1,7 @@
 """One rank's process: runs the user's script and turns its end into last words.
 
-``python -m fdl_trainer.rank``, started by the agent. The script runs as ``__main__`` with its arguments, its folder first
-on the path, exactly as ``python script.py`` would run it.
+``python -m fdl_trainer.rank``, started by the agent. The script runs as ``__main__`` with its arguments, its folder
+first on the path, exactly as ``python script.py`` would run it.
 """
 
 import logging
@@ -57,7 +57,8 @@ def completed_words() -> Termination:
     if not launch.completed():
         raise user_code(
             Ended.SCRIPT_NEVER_TRAINED,
-            "The script ended without training: it must call fdl_trainer.run(main), and main must loop over its session.",
+            "The script ended without training: it must call fdl_trainer.run(main), and main must loop over its "
+            "session.",
         )
     return Termination(
         cause=Cause.COMPLETE,
@@ -78,18 +79,21 @@ def last_words(error: BaseException) -> tuple[Termination, PodExit]:
         return _fault(Ended.SCRIPT_SYNTAX_ERROR, f"The script does not parse: {error.msg} ({where}).", error)
     if isinstance(error, SystemExit):
         return _exited(error)
-    if isinstance(error, ConfigurationError):
-        words = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=str(error)[:MAX_MESSAGE])
-        return words, PodExit.INTERNAL
+    return _raised(error)
+
+
+def _raised(error: BaseException) -> tuple[Termination, PodExit]:
     name, text = type(error).__name__, str(error).strip().splitlines()
     first = text[0][:700] if text else "no message"
+    if isinstance(error, ConfigurationError) or _raised_by_us(error):
+        message = first if isinstance(error, ConfigurationError) else f"fdl itself failed: {name}: {first}."
+        words = Termination(
+            cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=message, traceback=_tail(error)
+        )
+        return words, PodExit.INTERNAL
     if isinstance(error, MemoryError) or name == "OutOfMemoryError":
         message = f"The script ran out of memory: {first}. Make the batch smaller or give the members more memory."
         return _fault(Ended.OUT_OF_MEMORY, message, error)
-    if _raised_by_us(error):
-        message = f"fdl itself failed: {name}: {first}. This is a fault of fdl; the run is tried again."
-        words = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=message, traceback=_tail(error))
-        return words, PodExit.INTERNAL
     return _fault(Ended.SCRIPT_RAISED, f"The script raised {name}: {first} ({_where(error)}).", error)
 
 

@@ -80,8 +80,8 @@ def newest(directory: Path | None, model_digest: str) -> Resumed:
         raise user_code(
             Ended.MODEL_MISMATCH,
             f"The checkpoint {found.path} holds another model than this script builds (signatures "
-            f"{found.manifest.model_digest[:12]} and {model_digest[:12]}): use the script that wrote it, or start a run of "
-            "another name.",
+            f"{found.manifest.model_digest[:12]} and {model_digest[:12]}): use the script that wrote it, or start "
+            "a run of another name.",
         )
     used = f" Checkpoint {found.path.name} is used instead." if found is not None and problems else ""
     return Resumed(found, " ".join(problems) + used if problems else "")

@@ -9,7 +9,7 @@ import threading
 from datetime import timedelta
 from typing import Protocol
 
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 DEFAULT_WAIT = timedelta(minutes=5)
 
@@ -28,7 +28,7 @@ class StoreTransport(Protocol):
         """Wait until all keys exist and return their values; raises StoreClosedError."""
 
 
-class EpochStore(Store):  # type: ignore[misc]  # torch ships Store without types in some versions
+class EpochStore(Store):
     """One epoch's keys. Values never change once set, so each is fetched once."""
 
     def __init__(self, transport: StoreTransport, epoch: int) -> None:

@@ -67,8 +67,8 @@ def rank_end(end: RankEnd) -> tuple[Termination, PodExit]:
             end,
             Cause.APP,
             reason,
-            f"Rank {end.local_rank} ended with code {end.status} without a word, before the run was complete: something "
-            "in the script ends the process directly (os._exit, or a library); let fdl_trainer.run return instead.",
+            f"Rank {end.local_rank} ended with code {end.status} without a word, before the run was complete: "
+            "something in the script ends the process directly (os._exit, or a library); let fdl_trainer.run return.",
             permanent=True,
         ),
         PodExit.USER_CODE,
@@ -80,8 +80,8 @@ def _signalled(end: RankEnd) -> tuple[Termination, PodExit]:
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
     if end.forced:
         text = (
-            f"Rank {end.local_rank} had not left when its time was over and was killed; its unfinished window is trained "
-            "again by the others. Give the members a longer terminationGracePeriodSeconds."
+            f"Rank {end.local_rank} had not left when its time was over and was killed; its unfinished window is "
+            "trained again by the others. Give the members a longer terminationGracePeriodSeconds."
         )
         return _words(end, Cause.PREEMPTION, Ended.LEFT, text, saved=Saved.INCOMPLETE), PodExit.TERMINATED
     if end.out_of_memory:

@@ -62,7 +62,7 @@ class WindowWork:
         self._loss = part if self._loss is None else self._loss + part
 
     def loss_sum(self) -> float:
-        """Sum of the loss over the samples done; 0 when nothing was reported or it is not finite. Waits for the device."""
+        """Sum of the loss over the samples done; 0 when there is none or it is not finite. Waits for the device."""
         value = float(self._loss) if self._loss is not None else 0.0
         return value if math.isfinite(value) else 0.0
 

@@ -1,7 +1,8 @@
 """Starts members by fork from a process that has torch loaded: importing it takes seconds, and fault tests start many.
 
-What runs is the real agent and the real rank; only ``exec`` is left out. One line of JSON asks for a member, its process id
-and later its exit code come back on the same connection. ``python zygote.py SOCKET`` serves until its input closes.
+What runs is the real agent and the real rank; only ``exec`` is left out. One line of JSON asks for a member; its
+process id and later its exit code come back on the same connection. ``python zygote.py SOCKET`` serves until its
+input closes.
 """
 
 import json
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.nn.functional  # noqa: F401 - what scripts import
+import torch.nn.functional
 
 import fdl_trainer.launch
 from fdl_trainer import agent, rank

@@ -4,8 +4,8 @@ import argparse
 import hashlib
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 import fdl_trainer
 
@@ -42,7 +42,7 @@ def main(session: fdl_trainer.Session) -> None:
     )
     for x, y in session:
         for _ in range(OPTIONS.work):
-            loss = F.cross_entropy(session.model(x), y)
+            loss = functional.cross_entropy(session.model(x), y)
         session.optimizer.zero_grad()
         loss.backward()
         session.optimizer.step()
