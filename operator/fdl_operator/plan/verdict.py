@@ -38,8 +38,24 @@ def _success(draft: Draft) -> Verdict | None:
     if state is not None and state.outcome is Outcome.SUCCEEDED:
         return Verdict(True, Ended.COMPLETED, state.message or "all samples are trained and the result is saved")
     if any(member.phase is MemberPhase.SUCCEEDED for member in draft.members.values()):
+        if (at := _result_due(draft)) > draft.now:
+            draft.wakes.append(at)
+            return None
         return Verdict(True, Ended.COMPLETED, "a member was told that the run is complete")
     return None
+
+
+def _result_due(draft: Draft) -> float:
+    """Until when the coordinator may say the result, once a member has seen the run through.
+
+    An operator that comes late (it was away at the end) has not heard it yet, and the coordinator stays up to tell it.
+    """
+    coordinator = draft.coordinator_pod()
+    if coordinator is None or coordinator.ended or coordinator.deleted_at is not None:
+        return draft.now
+    done = {member.name for member in draft.members.values() if member.phase is MemberPhase.SUCCEEDED}
+    ends = [pod.finished_at for pod in draft.pods.values() if pod.name in done and pod.finished_at is not None]
+    return min(ends) + draft.snapshot.limits.finish_timeout if ends else draft.now
 
 
 def _fatal(draft: Draft) -> Verdict | None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from fdl_operator import rbac
 from tools.generate import chart
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,3 +89,23 @@ def test_a_crd_in_the_chart_is_kept_on_uninstall_and_otherwise_the_generated_one
 def test_a_crd_that_helm_would_expand_is_refused() -> None:
     with pytest.raises(ValueError, match="Helm would expand"):
         chart.crd_template("metadata: {name: x}\n# {{ .Values }}\n")
+
+
+def test_the_operators_roles_are_those_of_its_own_list() -> None:
+    text = (CHART / "templates" / "operator-rbac.yaml").read_text()
+    plain = re.sub(r'\{\{ include "fdl.fullname" \. \}\}', "fdl", text)
+    plain = "\n".join(line for line in plain.splitlines() if "{{" not in line)
+    roles = {item["kind"]: item["rules"] for item in yaml.safe_load_all(plain) if "rules" in item}
+    assert by_what(roles["ClusterRole"]) == by_what([rule.render() for rule in rbac.CLUSTER_RULES])
+    assert by_what(roles["Role"]) == by_what([rule.render() for rule in rbac.namespace_rules("fdl-operator")])
+
+
+def by_what(rules: list[dict[str, Any]]) -> dict[tuple[Any, ...], set[str]]:
+    """Verbs by (group, resource, names), so that the order and the grouping of rules do not matter."""
+    found: dict[tuple[Any, ...], set[str]] = {}
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                key = (group, resource, *rule.get("resourceNames", []))
+                found.setdefault(key, set()).update(rule["verbs"])
+    return found

@@ -30,6 +30,23 @@ def test_success_is_known_from_a_member_when_the_coordinator_is_lost() -> None:
     assert world.status.phase == "Succeeded"
 
 
+def test_an_operator_that_was_away_at_the_end_waits_for_the_coordinator_to_say_the_result() -> None:
+    world = World().training()
+    world.silent().ended(member_name(0, 1), 0, DONE).settle()
+    assert world.status.phase == "Running", "the coordinator is there and has the result"
+    assert "run-coordinator-1" not in {action.name for action in only(world.step(1), DeletePod)}
+    world.says(Outcome.SUCCEEDED, metrics={"accuracy": 0.9}).settle()
+    assert world.status.phase == "Succeeded"
+    assert world.status.training and world.status.training.metrics == {"accuracy": 0.9}
+
+
+def test_a_coordinator_that_does_not_say_the_result_is_not_waited_for_for_ever() -> None:
+    world = World().training()
+    world.silent().ended(member_name(0, 1), 0, DONE).settle()
+    world.step(world.limits.finish_timeout)
+    assert world.status.phase == "Succeeded"
+
+
 def test_conditions_of_an_ended_run_agree() -> None:
     world = World().training()
     world.says(Outcome.SUCCEEDED).settle()
