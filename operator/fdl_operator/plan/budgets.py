@@ -99,11 +99,27 @@ def is_parked(draft: Draft, seat: Seat, death: Death) -> bool:
     return death.refused and entry is not None and entry.app > draft.spec.failure_policy.budgets.app
 
 
-def due(entry: SeatCounters | None, death: Death | None, pod: PodRecord | None, limits: Limits, now: float) -> float:
+def due(
+    entry: SeatCounters | None,
+    death: Death | None,
+    pod: PodRecord | None,
+    limits: Limits,
+    now: float,
+    *,
+    looping: bool = True,
+) -> float:
     """When a seat may be filled again (seconds since 1970).
 
-    Program failures wait ``app_backoff`` x 2^(n-1); the first infrastructure death is replaced at once and later
-    ones wait too; preemptions and fenced members are replaced at once.
+    Program failures wait ``app_backoff`` x 2^(n-1). Infrastructure deaths are replaced at once, unless the holder never
+    came to train: from the second one on that waits, too. Preempted and fenced members are replaced at once.
+
+    Args:
+        entry: deaths of the seat so far.
+        death: the last one.
+        pod: the pod that died, while it is still there.
+        limits: the figures.
+        now: seconds since 1970.
+        looping: False when the holder took part in training.
     """
     if entry is None or death is None or pod is None:
         return now
@@ -112,8 +128,8 @@ def due(entry: SeatCounters | None, death: Death | None, pod: PodRecord | None, 
     if death.cause is Cause.APP:
         count = 1 if steady else max(1, entry.app)
         return ended + min(limits.app_backoff * 2.0 ** min(count - 1, 16), limits.app_backoff_max)
-    if death.cause is Cause.INFRASTRUCTURE and death.reason != Ended.NODE_LOST:
-        count = 1 if steady else entry.infrastructure
-        if count > 1:
-            return ended + min(limits.infrastructure_backoff * 2.0 ** min(count - 2, 16), limits.app_backoff_max)
+    looping = looping and not steady and death.cause is Cause.INFRASTRUCTURE and death.reason != Ended.NODE_LOST
+    if looping and entry.infrastructure > 1:
+        wait = limits.infrastructure_backoff * 2.0 ** min(entry.infrastructure - 2, 16)
+        return ended + min(wait, limits.app_backoff_max)
     return now

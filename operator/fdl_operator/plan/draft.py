@@ -58,6 +58,8 @@ class Draft:
     """Members per cohort."""
     deaths: dict[Seat, Death] = field(default_factory=dict)
     """Deaths of the newest incarnations that have not been replaced, as far as their pods still tell."""
+    trained: set[Seat] = field(default_factory=set)
+    """Seats whose holder took part in training until it died in this pass."""
     placements: dict[str, Placement] = field(default_factory=dict)
     """Per cohort, where it was asked for and something fits."""
     unplaced: dict[str, tuple[str, str]] = field(default_factory=dict)

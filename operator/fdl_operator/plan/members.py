@@ -78,7 +78,10 @@ def fill(draft: Draft) -> None:
             if seat in draft.parked or (member is not None and member.phase is MemberPhase.SUCCEEDED):
                 continue
             death = draft.deaths.get(seat)
-            at = budgets.due(draft.counters.get(seat), death, draft.pod_of(seat), draft.snapshot.limits, draft.now)
+            looping = seat not in draft.trained
+            at = budgets.due(
+                draft.counters.get(seat), death, draft.pod_of(seat), draft.snapshot.limits, draft.now, looping=looping
+            )
             if at > draft.now:
                 draft.wakes.append(at)
             elif cohort.name in draft.placements:
@@ -172,6 +175,8 @@ def _known_death(draft: Draft, member: MemberStatus, pod: PodRecord | None) -> D
 
 def _bury(draft: Draft, seat: Seat, member: MemberStatus, pod: PodRecord | None, death: Death) -> None:
     draft.deaths[seat] = death
+    if member.phase is MemberPhase.RUNNING:
+        draft.trained.add(seat)
     asked_to_stop = draft.spec.run_policy.suspend and death.cause is not Cause.APP
     if death.cause is Cause.COMPLETE:
         phase = MemberPhase.SUCCEEDED

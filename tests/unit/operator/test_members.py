@@ -164,6 +164,28 @@ def test_program_failures_wait_longer_each_time() -> None:
     assert waits == [10, 20, 40]
 
 
+def test_a_member_that_trained_is_replaced_at_once_however_often_it_is_killed() -> None:
+    world = World().training()
+    for incarnation in range(1, 21):
+        name = member_name(0, incarnation)
+        world.running(name).says().settle()
+        world.ended(name, KILLED).step()
+        assert member_name(0, incarnation + 1) in world.pods
+    assert world.status.counters.infrastructure == 20
+
+
+def test_a_seat_that_never_comes_to_train_is_filled_more_and_more_slowly() -> None:
+    world = World().training()
+    waits = []
+    for incarnation in (1, 2, 3, 4):
+        world.ended(member_name(0, incarnation), 70).settle()
+        wake = [action for action in world.plan() if is_wake(action)]
+        waits.append(wake[0].at - world.now if wake else 0)  # type: ignore[union-attr]
+        world.step(waits[-1])
+        assert member_name(0, incarnation + 1) in world.pods
+    assert waits == [0, 5, 10, 20]
+
+
 def test_scaling_down_lets_the_highest_seats_leave_and_nobody_pays() -> None:
     world = World(cohorts=[{"name": "a", "vendor": "cpu", "replicas": 3, "maxReplicas": 3}]).training()
     actions = world.edit(replicas=1).step()
