@@ -184,3 +184,23 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
 def committed_windows(run: LoopbackRun) -> int:
     """Commits in the first rank's index log."""
     return sum(line.startswith('{"k":"commit"') for line in run.first_audit().read_text().splitlines())
+
+
+def test_a_kill_inside_the_reduce(tmp_path: Path, zygote: Zygote) -> None:
+    """One rank is held for a moment so that the others wait in the reduce; one of these is killed there."""
+    with loopback_run(tmp_path, BLOBS, 4, ["--epochs", "150", "--work", "3"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(4)]
+        run.wait_state("training goes on", lambda state: trained(state, 5))
+        held, victim = members[3], members[1]
+        held.signal_ranks(signal.SIGSTOP)
+        phases = run.wait_state(
+            "the others are in the reduce",
+            lambda state: [item["phase"] for item in state["members"]].count("reduce") >= 3,
+            seconds=1.5,  # the held rank must not be silent for longer than a heartbeat's limit
+        )
+        assert phases["deaths"] == 0
+        victim.kill()
+        held.signal_ranks(signal.SIGCONT)
+        run.wait_state("three go on", lambda state: len(state["ranks"]) == 3 and state["deaths"] == 1)
+        assert [member.wait() for member in members if member is not victim] == [0, 0, 0], run.logs()
+        assert_complete(run, 4096, 150, ranks=3)

@@ -1,0 +1,124 @@
+"""Starting again: from the newest checkpoint that is good, never from one that is not, never silently."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fdl_api.exitcodes import PodExit
+from fdl_api.reasons import Ended
+from fdl_api.run import ElcheSpec, Mode
+from fdl_trainer import checkpoint, ledger, plan, treefile
+from fdl_trainer.averaging import ModelState
+from fdl_trainer.ending import RunEndedError
+from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.resume import newest, random_state
+from fdl_trainer.saving import problem_with
+from fdl_trainer.signature import model_signature
+
+SPEC = PlanSpec.of(Mode.CPU_CADENCE, ElcheSpec())
+
+
+def control(samples: int = 100, batch: int = 10, passes: int = 3, seed: int = 0) -> Control:
+    return plan.create(ledger.create(samples, batch, passes, seed), SPEC)
+
+
+def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def save(root: Path, window: int, model: nn.Module, optimizer: torch.optim.Optimizer, place: str = "cpu-0/0") -> Path:
+    state = ModelState(model)
+    state.capture()
+    entered = plan.enter_epoch(control(), ["old/0", "old/1"], SPEC)
+    snapshot = checkpoint.Snapshot(
+        window=window,
+        samples=window * 10,
+        attempt=1,
+        model=state.tensors(),
+        optimizer=treefile.copied(optimizer.state_dict()),
+        state={"control": plan.to_json(entered), **random_state(place)},
+        model_digest=model_signature(model)[0],
+    )
+    return checkpoint.publish(root, checkpoint.prepare(root, snapshot, "w"), window)
+
+
+def digest(model: nn.Module) -> str:
+    return model_signature(model)[0]
+
+
+def test_model_optimizer_books_and_random_state_come_back(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    save(tmp_path, 5, model, optimizer)
+    wanted = torch.rand(3)
+    other, its_optimizer = trained()
+    resumed = newest(tmp_path, digest(other))
+    again = resumed.apply(other, its_optimizer, control(), "cpu-0/0")
+    assert torch.equal(torch.rand(3), wanted), "the rank goes on with the noise where it was saved"
+    assert torch.equal(other.weight, model.weight)  # type: ignore[arg-type]
+    momenta = [item["momentum_buffer"] for item in optimizer.state.values()]
+    assert all(torch.equal(a, b["momentum_buffer"]) for a, b in zip(momenta, its_optimizer.state.values(), strict=True))
+    entered = plan.enter_epoch(again, ["new/0"], SPEC)
+    assert entered.members == ("new/0",) and entered.quota("new/0") > 0
+    assert all(given.uid == "new/0" for given in entered.ledger.leases)
+
+
+def test_a_corrupt_checkpoint_is_skipped_for_an_older_one_and_said_so(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    save(tmp_path, 5, model, optimizer)
+    broken = save(tmp_path, 9, model, optimizer)
+    data = bytearray((broken / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (broken / "model.safetensors").write_bytes(data)
+    resumed = newest(tmp_path, digest(model))
+    assert resumed.checkpoint is not None and resumed.checkpoint.window == 5
+    assert "ckpt-00000009" in resumed.problem and "ckpt-00000005 is used instead" in resumed.problem
+
+
+def test_a_volume_that_cannot_be_read_is_said_and_nothing_is_invented(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    resumed = newest(tmp_path / "file", "any")
+    assert resumed.checkpoint is None and "cannot be read" in resumed.problem and "claim" in resumed.problem
+
+
+def test_a_volume_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    assert "spec.checkpoint" in problem_with(tmp_path / "file")
+    assert problem_with(tmp_path / "made") == "" and (tmp_path / "made").is_dir()
+
+
+def test_the_checkpoint_of_another_model_ends_the_start(tmp_path: Path) -> None:
+    save(tmp_path, 5, *trained())
+    with pytest.raises(RunEndedError) as caught:
+        newest(tmp_path, digest(nn.Linear(4, 2)))
+    assert caught.value.code is PodExit.USER_CODE and caught.value.reason == Ended.MODEL_MISMATCH
+    assert "ckpt-00000005" in caught.value.message
+
+
+@pytest.mark.parametrize("fresh", [control(samples=99), control(seed=1)])
+def test_other_data_ends_the_start(fresh: Control, tmp_path: Path) -> None:
+    model, optimizer = trained()
+    save(tmp_path, 5, model, optimizer)
+    with pytest.raises(RunEndedError) as caught:
+        newest(tmp_path, digest(model)).apply(model, optimizer, fresh, "x")
+    assert caught.value.reason == Ended.DATASET_MISMATCH and caught.value.code is PodExit.DATA
+
+
+def test_batch_size_and_passes_may_change(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    save(tmp_path, 5, model, optimizer)
+    again = newest(tmp_path, digest(model)).apply(model, optimizer, control(batch=7, passes=5), "x")
+    assert (again.ledger.batch_size, again.ledger.total) == (7, 500)
+
+
+def test_an_optimizer_of_another_kind_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    save(tmp_path, 5, model, optimizer)
+    two_groups = torch.optim.SGD([{"params": [parameter]} for parameter in model.parameters()], lr=0.1)
+    with pytest.raises(RunEndedError, match="cannot be loaded"):
+        newest(tmp_path, digest(model)).apply(model, two_groups, control(), "x")
