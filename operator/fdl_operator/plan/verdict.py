@@ -7,6 +7,7 @@ from fdl_api.run import MemberPhase
 from fdl_api.termination import Cause
 from fdl_api.wire import Outcome
 from fdl_operator.plan import budgets
+from fdl_operator.plan.coordinator import lost
 from fdl_operator.plan.draft import Draft, seat_name
 from fdl_operator.plan.members import living
 
@@ -48,14 +49,18 @@ def _success(draft: Draft) -> Verdict | None:
 def _result_due(draft: Draft) -> float:
     """Until when the coordinator may say the result, once a member has seen the run through.
 
-    An operator that comes late (it was away at the end) has not heard it yet, and the coordinator stays up to tell it.
+    An operator that comes late (it was away at the end) has not heard it yet, and the coordinator stays up to tell it;
+    the time counts from when this operator could first have asked.
     """
     coordinator = draft.coordinator_pod()
-    if coordinator is None or coordinator.ended or coordinator.deleted_at is not None:
+    if coordinator is None or not coordinator.ready or lost(draft, coordinator):
         return draft.now
+    dialled = draft.snapshot.stream.changed_at
+    if dialled <= 0 and not draft.snapshot.failures:
+        return draft.now + draft.snapshot.limits.finish_timeout
     done = {member.name for member in draft.members.values() if member.phase is MemberPhase.SUCCEEDED}
     ends = [pod.finished_at for pod in draft.pods.values() if pod.name in done and pod.finished_at is not None]
-    return min(ends) + draft.snapshot.limits.finish_timeout if ends else draft.now
+    return max(min(ends), dialled) + draft.snapshot.limits.finish_timeout if ends else draft.now
 
 
 def _fatal(draft: Draft) -> Verdict | None:

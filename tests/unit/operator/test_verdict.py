@@ -6,7 +6,7 @@ from fdl_api.reasons import Ended, Refusal
 from fdl_api.run import FailurePolicySpec
 from fdl_api.termination import Cause
 from fdl_api.wire import Outcome
-from fdl_operator.model import CreateMember, DeletePod, SendHint
+from fdl_operator.model import CreateMember, DeletePod, EnsureSecret, SendHint, StreamView
 from fdl_operator.plan.budgets import failure_limit
 
 from .builders import World, member_name, only, said
@@ -45,6 +45,18 @@ def test_a_coordinator_that_does_not_say_the_result_is_not_waited_for_for_ever()
     world.silent().ended(member_name(0, 1), 0, DONE).settle()
     world.step(world.limits.finish_timeout)
     assert world.status.phase == "Succeeded"
+
+
+def test_an_operator_that_comes_long_after_the_end_asks_before_it_decides() -> None:
+    world = World().training()
+    world.stream, world.secret = StreamView(), False
+    world.ended(member_name(0, 1), 0, DONE).ended(member_name(1, 1), 0, DONE)
+    actions = world.step(10 * world.limits.finish_timeout)
+    assert only(actions, EnsureSecret) and not only(actions, DeletePod) and not only(actions, CreateMember)
+    assert world.status.phase == "Running"
+    world.says(Outcome.SUCCEEDED, samples=100, metrics={"accuracy": 0.97}).settle()
+    assert world.status.phase == "Succeeded" and world.status.training is not None
+    assert world.status.training.metrics == {"accuracy": 0.97}
 
 
 def test_conditions_of_an_ended_run_agree() -> None:
