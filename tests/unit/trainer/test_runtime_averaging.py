@@ -21,6 +21,9 @@ def reduce(states: list[ModelState], weights: list[int]) -> torch.Tensor:
 class Odd(nn.Module):
     """Tied parameters, several dtypes, buffers of every kind."""
 
+    big: torch.Tensor
+    mask: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(5, 3)
@@ -46,11 +49,11 @@ def test_one_step_each_averages_to_one_step_on_the_big_batch(sizes: list[int], s
         model = nn.Linear(6, 2)
         model.load_state_dict(start.state_dict())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        nn.functional.mse_loss(model(x), y).backward()
+        torch.autograd.backward(nn.functional.mse_loss(model(x), y))
         optimizer.step()
         return model
 
-    models = [step(x, y) for x, y in zip(data.split(sizes), target.split(sizes), strict=True)]
+    models = [step(x, y) for x, y in zip(torch.split(data, sizes), torch.split(target, sizes), strict=True)]
     states = [ModelState(model) for model in models]
     states[0].commit(reduce(states, sizes), sum(sizes))
     big = step(data, target)
@@ -64,7 +67,7 @@ def test_batchnorm_is_pooled_as_if_one_rank_had_seen_it_all(sizes: list[int], me
     """In fp32, E[v + m^2] - m^2 gives a variance of zero or less for a mean of 300 and a variance of 1e-3."""
     data = mean + 0.03 * torch.randn(sum(sizes), 4, generator=torch.Generator().manual_seed(sum(sizes)))
     states, norms = [], []
-    for part in data.split(sizes):
+    for part in torch.split(data, sizes):
         norm = nn.BatchNorm1d(4)
         assert norm.running_mean is not None and norm.running_var is not None
         norm.running_mean.fill_(mean)  # the last committed one, the same on all ranks

@@ -4,6 +4,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,15 @@ def trained(state: dict[str, Any], windows: int = 1) -> bool:
     return bool(state["window"] >= windows)
 
 
+def trained_past(windows: int, state: dict[str, Any]) -> bool:
+    return trained(state, windows)
+
+
 def assert_complete(run: LoopbackRun, samples: int, epochs: int, ranks: int) -> dict[str, Any]:
     """The run succeeded: samples add up, survivors hold the same bits, and the last checkpoint is there."""
-    state = run.wait_state("the run succeeds", lambda state: state["outcome"] in ("succeeded", "failed"))
+    state: dict[str, Any] = run.wait_state(
+        "the run succeeds", lambda state: state["outcome"] in ("succeeded", "failed")
+    )
     assert state["outcome"] == "succeeded", (state, run.logs())
     proof = run.proof(samples, epochs)
     assert proof.ok, (proof, run.logs())
@@ -173,7 +180,7 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
             time.sleep(dice.random() * 0.1)  # the random moment
             window = run.state()["window"]
             victim.kill()
-            state = run.wait_state("the survivors go on", lambda state, window=window: trained(state, window + 2))
+            state = run.wait_state("the survivors go on", partial(trained_past, window + 2))
             assert state["deaths"] == kill + 1, (state, run.logs())
             living.append(run.start_member(victim.ordinal, incarnation=victim.incarnation + 1))
             run.wait_state("the successor takes part", lambda state: len(state["ranks"]) == 4)
