@@ -20,6 +20,7 @@ from fdl_operator.settings import Limits, Settings
 from .harness import MERGE, ApiServer
 
 LIMIT_S = 30.0
+QUICK = Timing(lease=6, renew_deadline=5, retry=0.2)
 VARIANTS = ({"name": "cpu", "vendor": "cpu", "image": "fdl.local/trainer-cpu:dev"},)
 
 
@@ -182,7 +183,9 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def operating(server: ApiServer, namespace: str, *, wait: bool = True, **changes: Any) -> AsyncIterator[Running]:
+async def operating(
+    server: ApiServer, namespace: str, *, wait: bool = True, timing: Timing = QUICK, **changes: Any
+) -> AsyncIterator[Running]:
     """An operator for one namespace; it is stopped at the end."""
     settings = Settings(
         namespace=namespace,
@@ -195,7 +198,7 @@ async def operating(server: ApiServer, namespace: str, *, wait: bool = True, **c
         **changes,
     )
     client = await clients.connect(kubeconfig=str(server.kubeconfig), qps=1000, burst=1000)
-    operator = Operator(client, settings, Timing(lease=3, renew_deadline=2, retry=0.2))
+    operator = Operator(client, settings, timing)
     stop = asyncio.Event()
     task = asyncio.create_task(operator.run(stop))
     try:
