@@ -73,6 +73,7 @@ class Ended(StrEnum):
     MODEL_MISMATCH = "ModelMismatch"
     DATASET_MISMATCH = "DatasetMismatch"
     DATASET_TOO_SMALL = "DatasetTooSmall"
+    DATA_MISSING = "DataMissing"
     CHECKPOINT_UNREADABLE = "CheckpointUnreadable"
     CHECKPOINT_FULL = "CheckpointVolumeFull"
     NO_CHECKPOINT = "NoCheckpointToResume"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
+from fdl_api.runconfig import MemberEnv, RunConfig
 from fdl_api.termination import Cause, Saved, Termination
 from fdl_trainer.agent import RESULT_FILE_VARIABLE
 from fdl_trainer.ending import MAX_MESSAGE, MAX_TRACEBACK, RunEndedError, user_code
@@ -70,6 +71,26 @@ def completed_words() -> Termination:
     )
 
 
+def require_sentinel(config: RunConfig) -> None:
+    """Refuse to train on a node where the data volume is not the one that was meant.
+
+    Raises:
+        RunEndedError: ``data.sentinel`` is set and its file is not there. Billed to the infrastructure: the same member
+            may find it on another node, or once the mount is mended.
+    """
+    if config.data_sentinel is None:
+        return
+    path = Path(config.data_dir or "/") / config.data_sentinel
+    if not path.is_file():
+        raise RunEndedError(
+            PodExit.DATA,
+            Ended.DATA_MISSING,
+            f"The file {path} of spec.data.sentinel is not there on node {os.environ.get(MemberEnv.NODE, 'unknown')}: "
+            "the volume of spec.data.claim is another one, is empty, or its mount is stale. Check the mount on this node.",
+            Cause.INFRASTRUCTURE,
+        )
+
+
 def last_words(error: BaseException) -> tuple[Termination, PodExit]:
     """What an exception that ended the script means."""
     if isinstance(error, RunEndedError):
@@ -87,9 +108,7 @@ def _raised(error: BaseException) -> tuple[Termination, PodExit]:
     first = text[0][:700] if text else "no message"
     if isinstance(error, ConfigurationError) or _raised_by_us(error):
         message = first if isinstance(error, ConfigurationError) else f"fdl itself failed: {name}: {first}."
-        words = Termination(
-            cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=message, traceback=_tail(error)
-        )
+        words = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=message, traceback=_tail(error))
         return words, PodExit.INTERNAL
     if isinstance(error, MemoryError) or name == "OutOfMemoryError":
         message = f"The script ran out of memory: {first}. Make the batch smaller or give the members more memory."
@@ -140,6 +159,7 @@ def main() -> None:
     code = PodExit.DONE
     try:
         config = from_environment().config
+        require_sentinel(config)
         words = run_script(Path(config.script.path), list(config.script.args))
     except BaseException as error:
         words, code = last_words(error)

@@ -19,7 +19,6 @@ from fdl_operator import clock
 from fdl_operator.model import NodeRecord
 
 COVERING = ("covers", "verified", "simulated")
-SEVERITY = {"warn": "warning", "fail": "error"}
 MAX_NODES = 5000
 REPORT_TIME_STEP = 300.0
 """The table shows a report's time in steps of this many seconds, so that a quiet cluster causes no writes."""
@@ -47,7 +46,8 @@ def describe(cluster: ClusterRecord, nodes: Iterable[NodeRecord], now: float) ->
     """
     age = float(cluster.spec.prober.report_max_age_seconds)
     probed = sorted((node for node in nodes if labels.READY in node.labels or node.report), key=lambda node: node.name)
-    rows = tuple(_row(node, age, now) for node in probed[:MAX_NODES])
+    found = [reports.parse(node.report) for node in probed[:MAX_NODES]]
+    rows = tuple(_row(node, report, age, now) for node, report in zip(probed, found, strict=False))
     counts = NodeCounts(
         total=len(rows),
         ready=sum(row.ready for row in rows),
@@ -58,26 +58,40 @@ def describe(cluster: ClusterRecord, nodes: Iterable[NodeRecord], now: float) ->
     )
     return FdlClusterStatus(
         observed_generation=cluster.generation,
-        conditions=tuple(_conditions(cluster, rows, now)),
+        conditions=tuple(_conditions(cluster, rows, _volume_problem(found), now)),
         summary=ClusterSummary(nodes=f"{counts.ready}/{counts.total}", devices=_devices(probed)),
         counts=counts,
         nodes=rows,
     )
 
 
-def _row(node: NodeRecord, max_age: float, now: float) -> NodeStatus:
-    report = reports.parse(node.report)
+def _volume_problem(found: Iterable[reports.Report | None]) -> str:
+    """What is wrong with the shared volume, by the sentinel file that each node's prober reads; empty if nothing."""
+    seen = [(report.node, report.sentinel) for report in found if report is not None and report.sentinel is not None]
+    unreadable = sorted(node for node, sentinel in seen if not sentinel.sha256)
+    contents: dict[str, list[str]] = {}
+    for node, sentinel in seen:
+        if sentinel.sha256:
+            contents.setdefault(sentinel.sha256[:12], []).append(node)
+    problems = [_names("the shared volume's sentinel cannot be read on", unreadable)] if unreadable else []
+    if len(contents) > 1:
+        sides = "; ".join(f"{digest} on {', '.join(sorted(nodes)[:4])}" for digest, nodes in sorted(contents.items()))
+        problems.append(f"nodes see different contents of the shared volume's sentinel: {sides}")
+    return "; ".join(problems)
+
+
+def _row(node: NodeRecord, report: reports.Report | None, max_age: float, now: float) -> NodeStatus:
     problems = [
         NodeProblem.model_validate(
             {
                 "check": check.name[:64],
-                "severity": SEVERITY[check.severity],
+                "severity": "error" if check.severity == "fail" and check.blocking else "warning",
                 "message": check.message[:1000],
                 "remedy": check.remedy[:1000],
             }
         )
         for check in (report.checks if report is not None else ())
-        if check.severity in SEVERITY
+        if check.severity != "pass"
     ]
     old = report is None or now - report.time.timestamp() > max_age
     if old:
@@ -109,7 +123,9 @@ def _row(node: NodeRecord, max_age: float, now: float) -> NodeStatus:
     )
 
 
-def _conditions(cluster: ClusterRecord, rows: tuple[NodeStatus, ...], now: float) -> list[Condition]:
+def _conditions(
+    cluster: ClusterRecord, rows: tuple[NodeStatus, ...], volume_problem: str, now: float
+) -> list[Condition]:
     unready = [row.name for row in rows if not row.ready]
     versions: dict[str, set[str]] = {}
     for row in rows:
@@ -117,11 +133,6 @@ def _conditions(cluster: ClusterRecord, rows: tuple[NodeStatus, ...], now: float
             versions.setdefault(variant, set()).add(version)
     skewed = [f"{variant}: {', '.join(sorted(found))}" for variant, found in sorted(versions.items()) if len(found) > 1]
     uncovered = [row.name for row in rows if row.devices and not row.variants]
-    sentinels = [
-        row.name
-        for row in rows
-        if any("sentinel" in problem.check and problem.severity == "error" for problem in row.problems)
-    ]
     return [
         _condition(
             cluster,
@@ -142,8 +153,8 @@ def _conditions(cluster: ClusterRecord, rows: tuple[NodeStatus, ...], now: float
             cluster,
             now,
             ClusterCondition.SHARED_VOLUME_CONSISTENT,
-            not sentinels,
-            _names("the shared volume differs on", sentinels),
+            not volume_problem,
+            volume_problem,
         ),
     ]
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
-from fdl_api.report import Check, DeepWanted, Report, deep_pod_name
+from fdl_api.report import Check, DeepWanted, Report, Sentinel, deep_pod_name
 from fdl_operator.deepcheck import MAX_AT_ONCE, PENDING_SECONDS, decide, pod
 from fdl_operator.model import NodeRecord, PodPhase, PodRecord
 from fdl_operator.plan.cluster import ClusterRecord, describe
@@ -57,11 +57,29 @@ class TestTable:
         assert not row.ready and row.problems[0].check == "report-age"
 
     def test_findings_come_with_remedies(self) -> None:
-        bad = Check(name="driver", severity="fail", message="no driver", remedy="install one")
+        bad = Check(name="driver", severity="fail", message="no driver", remedy="install one", blocking=True)
         (row,) = rows(reported(checks=[bad, Check(name="ok", severity="pass", message="m")]))
         assert [(each.check, each.severity, each.remedy) for each in row.problems] == [
             ("driver", "error", "install one")
         ]
+
+    def test_a_finding_that_keeps_nobody_away_is_a_warning(self) -> None:
+        (row,) = rows(reported(checks=[Check(name="nccl", severity="fail", message="none", remedy="install it")]))
+        assert [each.severity for each in row.problems] == ["warning"]
+
+    def test_the_shared_volume_is_judged_by_what_the_nodes_see(self) -> None:
+        def seen(name: str, digest: str) -> NodeRecord:
+            time = datetime.datetime.fromtimestamp(T0 - 1, datetime.UTC)
+            report = Report(node=name, time=time, ready=True, sentinel=Sentinel(path="/data/ok", sha256=digest))
+            return dataclasses.replace(node(name), report=report.render(), report_at=T0 - 1)
+
+        def judged(*nodes: NodeRecord) -> tuple[str, str]:
+            return state(describe(record(), nodes, T0), "SharedVolumeConsistent")
+
+        assert judged(seen("a", "f00"), seen("b", "f00"), reported("c"))[0] == "True"
+        status, message = judged(seen("a", "f00"), seen("b", "bad"), seen("c", ""))
+        assert status == "False"
+        assert "cannot be read on: c" in message and "bad on b; f00 on a" in message
 
     def test_a_cordoned_node_is_not_ready(self) -> None:
         assert not rows(dataclasses.replace(reported(), unschedulable=True))[0].ready
