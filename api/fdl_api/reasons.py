@@ -74,6 +74,7 @@ class Ended(StrEnum):
     DATASET_MISMATCH = "DatasetMismatch"
     DATASET_TOO_SMALL = "DatasetTooSmall"
     DATA_MISSING = "DataMissing"
+    DIVERGED = "Diverged"
     CHECKPOINT_UNREADABLE = "CheckpointUnreadable"
     CHECKPOINT_FULL = "CheckpointVolumeFull"
     NO_CHECKPOINT = "NoCheckpointToResume"

@@ -61,6 +61,19 @@ def fenced(message: str) -> RunEndedError:
     return RunEndedError(PodExit.FENCED, Ended.FENCED, message, Cause.FENCED, permanent=True)
 
 
+def diverged(windows: int, last: int, committed: int) -> RunEndedError:
+    """The model was not finite on this rank in ``windows`` windows in a row, the last being ``last``."""
+    return RunEndedError(
+        PodExit.DIVERGED,
+        Ended.DIVERGED,
+        f"The model was not finite on this rank in {windows} windows in a row (the last is {last}): lower the learning "
+        "rate, clip gradients, or look for bad samples.",
+        Cause.APP,
+        permanent=True,
+        last_window=committed,
+    )
+
+
 def coordinator_lost(message: str, last_window: int | None = None) -> RunEndedError:
     """The coordinator did not answer within the limit."""
     return RunEndedError(

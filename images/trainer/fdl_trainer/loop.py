@@ -9,18 +9,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
 
 from fdl_api import wire
-from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
-from fdl_api.termination import Cause
 from fdl_trainer import plan, tail
 from fdl_trainer.audit import AuditLog
 from fdl_trainer.cohort import NEWS_SECONDS, Cohort
-from fdl_trainer.ending import RunEndedError, done, fenced
+from fdl_trainer.ending import diverged, done, fenced
 from fdl_trainer.groups import CollectiveFailedError, InterruptedCollectiveError
 from fdl_trainer.loader import Batch, Loader
 from fdl_trainer.progress import Reporter
@@ -276,7 +276,8 @@ class Loop:
         self._reduce_ms = (time.perf_counter() - started) * 1000.0
         reduced = tail.decode(replica.model.tail(buffer).tolist(), members)
         if not reduced.agreed:
-            raise CollectiveFailedError(self._disagreement(reduced))
+            digests = [rank.digest for rank in reduced.ranks]
+            raise CollectiveFailedError(f"Ranks planned window {replica.control.window + 1} differently: {digests}.")
         before = replica.control
         if reduced.samples:
             try:
@@ -300,54 +301,38 @@ class Loop:
         return reduced
 
     def _own_tail(self, finite: bool) -> RankTail:
-        flags = tail.NO_FLAGS
-        line = self.cohort.line
-        if self.leaving:
-            flags |= Flag.LEAVING
-        if line.stop is not None:
-            flags |= Flag.STOP
-            if line.stop.save:
-                flags |= Flag.SAVE
-        if line.save_wanted:
-            flags |= Flag.SAVE
-        if self.is_writer and self.saver is not None and (self._checkpoint_wanted or self.saver.due()):
-            flags |= Flag.CHECKPOINT
-        if not finite:
-            flags |= Flag.NONFINITE
-        work = self.work
-        return RankTail(
-            uid=self.uid,
-            batches=work.batches if finite else 0,
-            samples=work.samples if finite else 0,
-            compute_ms=work.compute_ms,
-            wait_ms=work.wait_ms,
-            fill_ms=work.fill_ms,
+        return self.work.tail(
+            self.uid,
+            finite=finite,
             reduce_ms=self._reduce_ms,
-            loss_sum=work.loss_sum() if finite else 0.0,
             divergence=self.replica.divergence,
             formed_epoch=self.cohort.ready_for(),
-            flags=flags,
+            flags=self._flags(finite),
             digest=plan.digest(self.replica.control),
         )
 
+    def _flags(self, finite: bool) -> Flag:
+        line = self.cohort.line
+        due = self.is_writer and self.saver is not None and (self._checkpoint_wanted or self.saver.due())
+        wishes = {
+            Flag.LEAVING: self.leaving,
+            Flag.STOP: line.stop is not None,
+            Flag.SAVE: line.save_wanted or (line.stop is not None and line.stop.save),
+            Flag.CHECKPOINT: due,
+            Flag.NONFINITE: not finite,
+        }
+        return reduce(or_, (flag for flag, wished in wishes.items() if wished), tail.NO_FLAGS)
+
     def _not_finite(self, window: int, *, committed: bool) -> None:
         """Go on from the committed state after this rank's model was not finite; give up when it happens again."""
-        self._diverged += 1
         log.warning(
             "window %d: this rank's model is not finite; its %d batches do not count and its optimizer starts afresh",
             window,
             self.work.batches,
         )
+        self._diverged += 1
         if self._diverged >= MAX_DIVERGED_WINDOWS:
-            raise RunEndedError(
-                PodExit.DIVERGED,
-                "Diverged",
-                f"The model was not finite on this rank in {self._diverged} windows in a row (the last is {window}): "
-                "lower the learning rate, clip gradients, or look for bad samples.",
-                Cause.APP,
-                permanent=True,
-                last_window=self.replica.control.window,
-            )
+            raise diverged(self._diverged, window, self.replica.control.window)
         self.replica.reset_optimizer()
         if not committed:
             self._void_work()
@@ -409,13 +394,6 @@ class Loop:
         while not self.cohort.interrupt():
             line.wait(NEWS_SECONDS)
         line.forget("failure")
-
-    def _disagreement(self, reduced: Tail) -> str:
-        digests = {rank.uid: rank.digest for rank in reduced.ranks}
-        return (
-            f"The ranks planned window {self.replica.control.window + 1} differently ({digests}): the group is formed "
-            "again and the lowest rank's plan is taken."
-        )
 
     def _phase(self, phase: wire.Phase) -> None:
         self.cohort.line.pulse.phase = phase

@@ -86,7 +86,7 @@ def require_sentinel(config: RunConfig) -> None:
             PodExit.DATA,
             Ended.DATA_MISSING,
             f"The file {path} of spec.data.sentinel is not there on node {os.environ.get(MemberEnv.NODE, 'unknown')}: "
-            "the volume of spec.data.claim is another one, is empty, or its mount is stale. Check the mount on this node.",
+            "the volume of spec.data.claim is another, is empty, or is mounted stale. Check the mount on this node.",
             Cause.INFRASTRUCTURE,
         )
 

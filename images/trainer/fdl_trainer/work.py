@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from fdl_trainer.ledger import Span
+from fdl_trainer.tail import Flag, RankTail
 
 
 @dataclass
@@ -65,6 +66,33 @@ class WindowWork:
         """Sum of the loss over the samples done; 0 when there is none or it is not finite. Waits for the device."""
         value = float(self._loss) if self._loss is not None else 0.0
         return value if math.isfinite(value) else 0.0
+
+    def tail(
+        self,
+        uid: str,
+        *,
+        finite: bool,
+        reduce_ms: float,
+        divergence: float,
+        formed_epoch: int,
+        flags: Flag,
+        digest: int,
+    ) -> RankTail:
+        """This rank's slots of the tail; without ``finite``, its batches count for nothing."""
+        return RankTail(
+            uid=uid,
+            batches=self.batches if finite else 0,
+            samples=self.samples if finite else 0,
+            compute_ms=self.compute_ms,
+            wait_ms=self.wait_ms,
+            fill_ms=self.fill_ms,
+            reduce_ms=reduce_ms,
+            loss_sum=self.loss_sum() if finite else 0.0,
+            divergence=divergence,
+            formed_epoch=formed_epoch,
+            flags=flags,
+            digest=digest,
+        )
 
     def is_prefix_of(self, lease: list[Span]) -> bool:
         """Whether a lease still begins with the batches that were done."""
