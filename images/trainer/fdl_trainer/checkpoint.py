@@ -222,13 +222,21 @@ def prune(root: Path, window: int, keep: int) -> list[Path]:
         name, remains = _NAME.match(path.name), _TEMPORARY_NAME.match(path.name)
         if name and int(name[1]) <= window:
             superfluous = finished >= max(keep, 1) and int(name[1]) < window
-            finished += (path / manifests.FILE).exists()
+            finished += _has_manifest(path)
         else:
             superfluous = bool(remains and int(remains[1]) <= window)
         if superfluous:
             shutil.rmtree(path, ignore_errors=True)
             gone.append(path)
     return gone
+
+
+def _has_manifest(path: Path) -> bool:
+    """Whether a checkpoint is finished. One that cannot be looked into is of no use, and so does not count."""
+    try:
+        return (path / manifests.FILE).exists()
+    except OSError:
+        return False
 
 
 def newest_valid(root: Path) -> tuple[Checkpoint | None, list[str]]:

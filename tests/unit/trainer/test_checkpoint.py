@@ -252,6 +252,30 @@ def test_what_never_finished_does_not_count_as_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000001", "ckpt-00000002", "ckpt-00000003"]
 
 
+PRUNE_AS_ANOTHER_USER = """
+    import os, sys
+    from pathlib import Path
+    from fdl_trainer import checkpoint
+    os.setuid(65534)
+    print(checkpoint.prune(Path(sys.argv[1]), 3, keep=2))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without permission")
+def test_a_checkpoint_that_cannot_be_looked_into_does_not_stop_the_clearing_up(tmp_path: Path) -> None:
+    """It does not count as kept either: an older one that can be read stays."""
+    root = tmp_path / "run"
+    for window in (1, 2, 3):
+        save(root, window)
+    (root / "ckpt-00000002").chmod(0)
+    for folder in (root, tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    script = textwrap.dedent(PRUNE_AS_ANOTHER_USER)
+    command = [sys.executable, "-c", script, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
+
+
 def test_remains_of_earlier_writes_go_and_newer_ones_stay(tmp_path: Path) -> None:
     checkpoint.prepare(tmp_path, snapshot(2), "dead/0")
     in_work = checkpoint.prepare(tmp_path, snapshot(9), "alive/0")
