@@ -23,6 +23,7 @@ import torch
 from torch import nn
 import fdl_trainer
 
+torch.manual_seed(0)
 WIDTH = 5 if os.environ["FDL_ORDINAL"] == "2" else 4
 
 def main(session):
@@ -86,8 +87,10 @@ def bad_runs(world: World, make_namespace: Any) -> Iterator[str]:
         body = {"metadata": {"name": name}, "data": {"train.py": text}}
         world.kube.core.create_namespaced_config_map(namespace, body)
     for name in EXPECTED:
-        count = 2 if name == "tiny" else 1
-        world.kube.create(namespace, build.script(name, name, members=count))
+        run = build.script(name, name, members=2 if name == "tiny" else 1)
+        if name == "tiny":
+            run["spec"]["cohorts"][0]["minReplicas"] = 2
+        world.kube.create(namespace, run)
     differs = build.script(
         "differs", "differs", members=3, join={"minMembers": 2, "windowSeconds": 20}, checkpoint={"claim": build.CLAIM}
     )

@@ -48,7 +48,7 @@ def test_values_reach_the_pods(tools: Tools) -> None:
         tools,
         *("--set", "imagePullSecrets[0].name=reg,prober.runtimeClassName=nvidia"),
         *("--set", "operator.tolerations[0].key=infra,operator.tolerations[0].operator=Exists"),
-        *("--set", "operator.resources.limits.memory=1Gi,image.registry=example.org/x,image.tag=7"),
+        *("--set", "operator.resources.limits.memory=1Gi,image.registry=example.org/x,image.tag=v7"),
     )
     operator = next(o for o in objects if o["kind"] == "Deployment")["spec"]["template"]["spec"]
     probers = {o["metadata"]["name"]: o["spec"]["template"]["spec"] for o in objects if o["kind"] == "DaemonSet"}
@@ -56,9 +56,9 @@ def test_values_reach_the_pods(tools: Tools) -> None:
     assert operator["imagePullSecrets"] == prober["imagePullSecrets"] == [{"name": "reg"}]
     assert operator["tolerations"] == [{"key": "infra", "operator": "Exists"}]
     assert operator["containers"][0]["resources"]["limits"]["memory"] == "1Gi"
-    assert operator["containers"][0]["image"] == "example.org/x/operator:7"
+    assert operator["containers"][0]["image"] == "example.org/x/operator:v7"
     environment = {entry["name"]: entry.get("value") for entry in operator["containers"][0]["env"]}
-    assert json.loads(environment["FDL_VARIANTS"] or "")[0]["image"] == "example.org/x/trainer-cpu:7"
+    assert json.loads(environment["FDL_VARIANTS"] or "")[0]["image"] == "example.org/x/trainer-cpu:v7"
     assert environment["FDL_IMAGE_PULL_SECRETS"] == "reg"
     assert prober["runtimeClassName"] == "nvidia"
     assert "runtimeClassName" not in probers["fdl-prober"]
@@ -82,8 +82,10 @@ def test_the_operator_may_not_read_other_peoples_secrets_in_bulk(kube: Kube, too
 
     def may(verb: str, what: str) -> bool:
         account = f"system:serviceaccount:{setup.SYSTEM}:fdl-operator"
+        resource, _, part = what.partition("/")
+        scope = ("--as", account, "--all-namespaces", f"--subresource={part}")
         try:
-            answer = tools.call(tools.kubectl, "auth", "can-i", verb, what, "--as", account, "--all-namespaces")
+            answer = tools.call(tools.kubectl, "auth", "can-i", verb, resource, *scope)
         except DemoError as error:
             answer = str(error)
         return answer.strip().startswith("yes")
