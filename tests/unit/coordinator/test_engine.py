@@ -279,7 +279,9 @@ class TestEnd:
         assert all(rank.settled == 1 for rank in cohort.ranks.values())
         first, *others = cohort.training()
         for rank in others:
-            cohort.deliver(cohort.engine.finished(rank.uid, wire.Finished(epoch=1, window=1, saved="saved"), cohort.now))
+            cohort.deliver(
+                cohort.engine.finished(rank.uid, wire.Finished(epoch=1, window=1, saved="saved"), cohort.now)
+            )
         assert cohort.engine.outcome is wire.Outcome.TRAINING
         cohort.deliver(cohort.engine.finished(first.uid, wire.Finished(epoch=1, window=1, saved="saved"), cohort.now))
         assert cohort.engine.outcome is wire.Outcome.SUCCEEDED
