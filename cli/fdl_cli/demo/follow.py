@@ -114,7 +114,7 @@ class Follower:
         for event in seen.events[self._told :]:
             self._console.print(f"* {escape(event)}", highlight=False)
         ended = seen.status.phase is not None and seen.status.phase.is_terminal
-        if self._told != len(seen.events) or ended or time.monotonic() - self._plain_at > PLAIN_SECONDS:
+        if ended or time.monotonic() - self._plain_at > PLAIN_SECONDS:
             self._plain_at = time.monotonic()
             for line in screen.lines(seen.state, rows):
                 self._console.print(escape(line), highlight=False)
