@@ -42,6 +42,8 @@ REFORM_SECONDS = HEARTBEAT_LIMIT_SECONDS + 0.5
 """Time in which a death may explain a failed reduce; after it the group is made anew."""
 PLAN_LIMIT_SECONDS = 30.0
 """Time in which a planned epoch must be formed by all its members."""
+LATE_TICK_SECONDS = 0.5
+"""A tick that comes later than this after the last one: the coordinator itself was frozen or starved meanwhile."""
 
 
 class Engine(Opening):
@@ -265,6 +267,7 @@ class Engine(Opening):
 
     def tick(self, now: float) -> list[Send]:
         """Everything that happens because time passes. Called every CLOCK_TICK_SECONDS."""
+        self._excuse(now)
         out: list[Send] = list(self.store.expire(now))
         if self.rebuild_until is not None:
             out += self._rebuild(now)
@@ -277,6 +280,22 @@ class Engine(Opening):
         if self.reduce_failed_at is not None and now - self.reduce_failed_at > REFORM_SECONDS:
             out += self._reform(now)
         return out + self._advance(now)
+
+    def _excuse(self, now: float) -> None:
+        """Count no time in which the coordinator could not listen: what was said then is still to be read."""
+        away = now - self.ticked_at if self.ticked_at is not None else 0.0
+        self.ticked_at = now
+        if away <= LATE_TICK_SECONDS:
+            return
+        for seat in self.seats.living():
+            for rank in seat.ranks.values():
+                rank.last_heard = min(now, rank.last_heard + away)
+        if self.epochs.planned is not None:
+            self.epochs.planned.made_at += away
+        if self.reduce_failed_at is not None:
+            self.reduce_failed_at = min(now, self.reduce_failed_at + away)
+        if self.rebuild_until is not None:
+            self.rebuild_until += away
 
     def _settle_state(self, seat: Seat) -> list[Send]:
         if seat.state is SeatState.JOINING and seat.complete:

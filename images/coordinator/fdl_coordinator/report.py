@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from fdl_coordinator.runstate import RunState
 
 RATE_WINDOWS = 12
-"""Commits over which samples a second are counted."""
+"""Commits over which samples a second are counted, at least."""
+RATE_SECONDS = 5.0
+"""Time over which they are counted, at least."""
+LEAST_RATE_SECONDS = 1.0
+"""Commits within less time say nothing: reports that had to wait come in a burst."""
+KEPT_POINTS = 4096
 KEPT_REFUSALS = 16
 KEPT_RECOVERIES = 64
 
 
 def rate(points: "deque[tuple[float, int]]") -> float:
-    """Samples a second over the kept commits.
+    """Samples a second over the kept commits; 0 when they are too few to tell.
 
     Args:
         points: (time in seconds, samples committed since the start of the run), oldest first.
@@ -35,7 +40,7 @@ def rate(points: "deque[tuple[float, int]]") -> float:
     if len(points) < 2:
         return 0.0
     (start, before), (end, after) = points[0], points[-1]
-    return (after - before) / (end - start) if end > start else 0.0
+    return (after - before) / (end - start) if end - start >= LEAST_RATE_SECONDS else 0.0
 
 
 def own_rates(ranks: list[RankWindow]) -> float:
@@ -65,7 +70,7 @@ class Progress:
         self.loss: float | None = None
         self.metrics: dict[str, float] = {}
         self.ranks: list[RankWindow] = []
-        self.points: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOWS)
+        self.points: deque[tuple[float, int]] = deque(maxlen=KEPT_POINTS)
         self.checkpoint: CheckpointState | None = None
         self.checkpoint_problem = ""
         self.refusals: deque[Refuse] = deque(maxlen=KEPT_REFUSALS)
@@ -79,6 +84,8 @@ class Progress:
         if report.window > self.window:
             self.window, self.samples, self.data_epoch = report.window, report.samples, report.data_epoch
             self.points.append((now, report.samples))
+            while len(self.points) > RATE_WINDOWS and now - self.points[1][0] >= RATE_SECONDS:
+                self.points.popleft()
             if self.died_at is not None:
                 self.recoveries.append(round(now - self.died_at, 3))
                 self.died_at = None

@@ -51,6 +51,7 @@ class RunState:
         self.first_dial: float | None = None
         self.rebuild_until: float | None = None
         self.reduce_failed_at: float | None = None
+        self.ticked_at: float | None = None
         self.stop: Stop | None = None
         self.settled = 0
 

@@ -138,6 +138,22 @@ class TestDeath:
         cohort.pass_time(120)
         assert len(cohort.epochs) == 2
 
+    def test_silence_while_the_coordinator_itself_was_away_kills_nobody(self) -> None:
+        cohort = three()
+        cohort.pass_time(0.4)
+        cohort.now += 5  # it was frozen: the heartbeats of that time wait in its sockets
+        cohort.deliver(cohort.engine.tick(cohort.now))
+        cohort.pass_time(10)
+        assert len(cohort.epochs) == 1
+
+    def test_who_is_still_silent_after_the_coordinator_was_away_is_dead(self) -> None:
+        cohort = three()
+        cohort.pass_time(0.4)
+        cohort.now += 5
+        cohort.deliver(cohort.engine.tick(cohort.now))
+        cohort.pass_time(2.4, silent=[cohort.ranks["m2.1/0"]])
+        assert members_of(cohort.epochs[-1]) == ["m0.1/0", "m1.1/0"]
+
     def test_a_thawed_zombie_is_fenced(self) -> None:
         cohort = three()
         frozen = cohort.ranks["m2.1/0"]
@@ -374,6 +390,17 @@ class TestRestart:
         new.pass_time(2)
         assert members_of(new.epochs[-1]) == ["m0.1/0", "m2.1/0"]
         assert new.epochs[-1].epoch > old.epochs[0].epoch + 3
+
+    def test_the_grace_of_a_new_coordinator_does_not_run_while_it_is_away(self) -> None:
+        old = three()
+        new = Cohort(generation=2)
+        self.reconnect(new, old, [0, 1])
+        new.pass_time(0.4)
+        new.now += 30
+        new.deliver(new.engine.tick(new.now))
+        self.reconnect(new, old, [2])
+        new.pass_time(10)
+        assert new.epochs == []
 
     def test_it_does_not_start_afresh_before_the_ranks_had_time_to_come_back(self) -> None:
         new = Cohort(generation=2)

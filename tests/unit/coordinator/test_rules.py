@@ -8,7 +8,8 @@ from fdl_api import wire
 from fdl_api.spec_policy import JoinSpec
 from fdl_coordinator import formation
 from fdl_coordinator.rendezvous import Rendezvous
-from fdl_coordinator.report import own_rates, rate
+from fdl_coordinator.report import RATE_SECONDS, RATE_WINDOWS, Progress, own_rates, rate
+from tests.unit.coordinator.cohort import run_config
 
 JOIN = JoinSpec(min_members=2, target_members=4, window_seconds=30, cap_seconds=60)
 
@@ -81,6 +82,22 @@ def test_waiting_has_an_end_that_names_the_key() -> None:
 def test_rate_is_over_the_kept_commits() -> None:
     assert rate(deque([(0.0, 0), (1.0, 100), (4.0, 400)])) == 100.0
     assert rate(deque([(0.0, 0)])) == 0.0
+
+
+def test_a_burst_of_late_reports_is_no_rate() -> None:
+    assert rate(deque([(10.0, 100), (10.01, 2000)])) == 0.0
+
+
+def test_the_rate_is_over_seconds_when_windows_are_short_and_over_windows_when_they_are_long() -> None:
+    short, long = Progress(run_config(), 1), Progress(run_config(), 1)
+    for window in range(1, 1001):
+        report = wire.WindowCommitted(epoch=1, window=window, samples=window * 10, data_epoch=0)
+        short.committed(report, window * 0.01)
+        long.committed(report, window * 60.0)
+    assert short.points[-1][0] - short.points[0][0] == pytest.approx(RATE_SECONDS, abs=0.02)
+    assert rate(short.points) == pytest.approx(1000)
+    assert len(long.points) == RATE_WINDOWS
+    assert rate(long.points) == pytest.approx(10 / 60)
 
 
 def rank_window(ms_per_batch: float, batches: int = 4, samples: int = 256) -> wire.RankWindow:
