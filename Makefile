@@ -32,6 +32,7 @@ down: ## stop the local cluster and clear everything that it made
 	@if [ -x $(FDL) ]; then
 	  $(FDL) local down --name $(CLUSTER)
 	  $(FDL) local down --name $(TEST_CLUSTER)
+	  $(FDL) local down --name fdl-bench
 	else
 	  echo "nothing to stop: the virtual environment was never made"
 	fi
