@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--name", default="fdl-bench", help="name of the cluster that is made and removed")
     parser.add_argument("--json", type=Path, help="also write the JSON there")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the cluster is taken down then, too
     console = Console(stderr=True)
     lab = Lab(options.name, console)
     found: list[Figure] = []
