@@ -219,9 +219,7 @@ class Actor:
     def _object(self, run: RunRecord, spec: FdlRunSpec, action: ApplyObject) -> Body:
         status = run.status
         if action.kind is ObjectKind.CONFIG_MAP:
-            step = status.training.checkpoint.last_durable_step if status.training and status.training.checkpoint else 0
-            must_resume = step > 0 and not spec.run_policy.allow_fresh_start
-            config = run_config(run, spec, attempt=status.attempt, must_resume=must_resume)
+            config = run_config(run, spec, attempt=status.attempt, must_resume=action.must_resume)
             return objects.config_map(run, config, action.spec_hash)
         if action.kind is ObjectKind.SERVICE:
             return objects.service(run, status.coordinator.incarnation, action.spec_hash)

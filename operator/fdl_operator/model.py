@@ -226,10 +226,14 @@ class EnsureSecret:
 
 @dataclass(frozen=True, slots=True)
 class ApplyObject:
-    """Apply one of the run's objects by server-side apply."""
+    """Apply one of the run's objects by server-side apply.
+
+    ``must_resume`` goes into the ConfigMap: what the hash was made of and what is written must be one decision.
+    """
 
     kind: ObjectKind
     spec_hash: str
+    must_resume: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,14 @@ def coordinator(run: RunRecord, spec: FdlRunSpec, action: CreateCoordinator, set
             "failureThreshold": 3,
             "timeoutSeconds": 2,
         },
+        # One that hangs is ended and replaced. Slow to judge: training goes on without it, and a busy node is no fault.
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": names.COORDINATOR_PORT, "scheme": "HTTPS"},
+            "initialDelaySeconds": 30,
+            "periodSeconds": 10,
+            "failureThreshold": 4,
+            "timeoutSeconds": 5,
+        },
         "resources": settings.coordinator_resources,
         "volumeMounts": [
             {"name": "run", "mountPath": RUN_DIR, "readOnly": True},

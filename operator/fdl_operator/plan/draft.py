@@ -149,8 +149,8 @@ class Draft:
 
     @property
     def must_resume(self) -> bool:
-        """Whether members must not start from random weights (case D10)."""
-        return self.durable_step > 0 and not self.spec.run_policy.allow_fresh_start
+        """Whether members must not start from random weights (case D10): also when no checkpoint was ever written."""
+        return self.has_progress and not self.spec.run_policy.allow_fresh_start
 
     def is_true(self, kind: ConditionType) -> bool:
         """Whether a condition holds."""

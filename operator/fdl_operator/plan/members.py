@@ -292,7 +292,7 @@ def _refreshed(member: MemberStatus, pod: PodRecord, reported: MemberState | Non
         phase = MemberPhase.LEAVING
     elif reported.state in ("dead", "refused"):
         phase = MemberPhase.RUNNING if member.phase is MemberPhase.RUNNING else MemberPhase.STARTING
-        reason, message = reported.reason, reported.message
+        reason, message = reported.reason or reported.state, reported.message
     else:
         phase = MemberPhase.STARTING
     if not reason and phase is not MemberPhase.RUNNING and member.reason in SEAT_ONLY:
@@ -316,6 +316,11 @@ def _waiting(pod: PodRecord) -> tuple[str, str]:
     if pod.waiting_reason in CONFIG_PROBLEMS:
         return Ended.CONTAINER_CONFIG, pod.waiting_message or pod.waiting_reason
     return "", ""
+
+
+def takes_part(member: MemberStatus) -> bool:
+    """Whether a member trains: a reason on one that runs is the coordinator's, which has given it up."""
+    return member.phase is MemberPhase.RUNNING and not member.reason
 
 
 def living(draft: Draft) -> list[PodRecord]:

@@ -57,7 +57,7 @@ def _apply(draft: Draft, kind: ObjectKind, spec_hash: str) -> None:
     if failure is not None and failure.retry_at > draft.now:
         draft.wakes.append(failure.retry_at)
         return
-    draft.applies.append(ApplyObject(kind=kind, spec_hash=spec_hash))
+    draft.applies.append(ApplyObject(kind=kind, spec_hash=spec_hash, must_resume=draft.must_resume))
 
 
 def _digest(run: RunRecord, *parts: object, spec: bool = True) -> str:

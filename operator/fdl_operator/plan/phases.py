@@ -9,7 +9,7 @@ from fdl_operator.model import PodRecord
 from fdl_operator.plan import budgets
 from fdl_operator.plan.coordinator import lost
 from fdl_operator.plan.draft import Draft, seat_name
-from fdl_operator.plan.members import living
+from fdl_operator.plan.members import living, takes_part
 
 STREAM_PATIENCE = 15.0
 """A stream that is away this long while its coordinator looks well does not change the phase (operator restarts)."""
@@ -139,7 +139,7 @@ def _progressing(draft: Draft) -> None:
         sentence = f"member {seat_name(seat)} is refused ({member.reason}), {tries}: {member.message}"
         draft.condition(kind, True, Progress.MEMBER_REFUSED, sentence)
         return
-    away = [seat for seat in draft.members if draft.members[seat].phase is not MemberPhase.RUNNING]
+    away = [seat for seat, member in draft.members.items() if not takes_part(member)]
     if away:
         sentence = f"training goes on without {', '.join(seat_name(seat) for seat in sorted(away)[:8])}"
         draft.condition(kind, True, Progress.REPLACING_MEMBER, sentence)
@@ -178,7 +178,7 @@ def durable(draft: Draft) -> None:
 def assemble(draft: Draft) -> FdlRunStatus:
     """The status as it is to be written, without the training part of this pass."""
     run = draft.snapshot.run
-    running = [member for member in draft.members.values() if member.phase is MemberPhase.RUNNING]
+    running = [member for member in draft.members.values() if takes_part(member)]
     return FdlRunStatus(
         phase=draft.phase,
         observed_generation=run.generation,
@@ -229,11 +229,7 @@ def _cohorts(draft: Draft) -> list[CohortStatus]:
             CohortStatus(
                 name=cohort.name,
                 wanted=draft.wanted.get(cohort.name, 0),
-                ready=sum(
-                    1
-                    for seat, member in draft.members.items()
-                    if seat[0] == cohort.name and member.phase is MemberPhase.RUNNING
-                ),
+                ready=sum(1 for seat, member in draft.members.items() if seat[0] == cohort.name and takes_part(member)),
                 variant=placement.variant if placement else (old.variant if old else ""),
                 nccl=old.nccl if old else "",
             )

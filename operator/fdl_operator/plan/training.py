@@ -55,10 +55,18 @@ def render(state: State, heard_at: float) -> TrainingStatus:
 
 
 def carry(old: TrainingStatus | None, new: TrainingStatus) -> TrainingStatus:
-    """Keep the newest durable checkpoint on record when a fresh coordinator has not heard of it yet (case D10)."""
-    if new.checkpoint is not None or old is None or old.checkpoint is None:
+    """Keep on record what a fresh coordinator has not heard of yet: the checkpoint and the progress (case D10)."""
+    if old is None:
         return new
-    return new.model_copy(update={"checkpoint": old.checkpoint})
+    kept: dict[str, object] = {}
+    if new.checkpoint is None and old.checkpoint is not None:
+        kept["checkpoint"] = old.checkpoint
+    if new.epoch == 0 and new.window < old.window:
+        kept |= {name: getattr(old, name) for name in _PROGRESS}
+    return new.model_copy(update=kept) if kept else new
+
+
+_PROGRESS = ("window", "data_epoch", "samples", "total_samples", "progress")
 
 
 def same(old: TrainingStatus | None, new: TrainingStatus | None) -> bool:

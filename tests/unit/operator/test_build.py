@@ -140,6 +140,11 @@ class TestCoordinator:
     def test_its_generation_is_its_incarnation(self) -> None:
         assert env(coordinator())[MemberEnv.GENERATION] == "2"
 
+    def test_one_that_hangs_is_ended_but_not_one_that_is_slow(self) -> None:
+        probe = coordinator()["spec"]["containers"][0]["livenessProbe"]
+        assert probe["httpGet"]["path"] == "/healthz"
+        assert 30 <= probe["periodSeconds"] * probe["failureThreshold"] <= 60
+
     def test_it_is_ready_when_it_answers(self) -> None:
         probe = coordinator()["spec"]["containers"][0]["readinessProbe"]["httpGet"]
         assert probe == {"path": "/healthz", "port": 7337, "scheme": "HTTPS"}

@@ -34,11 +34,10 @@ def test_any_other_change_takes_the_training_along() -> None:
     assert world.status.training is not None and world.status.training.window == 5
 
 
-def test_a_first_checkpoint_is_written_at_once_and_binds_later_starts() -> None:
+def test_a_first_checkpoint_is_written_at_once() -> None:
     world = World().training()
     actions = world.says(window=5, checkpoint=5).step()
     assert only(actions, WriteStatus) and world.condition("CheckpointDurable").status == "True"
-    assert [action.kind for action in only(actions, ApplyObject)] == [ObjectKind.CONFIG_MAP]
     assert world.step() == []
 
 
@@ -67,6 +66,45 @@ def test_the_last_word_of_the_training_is_written_when_the_run_has_ended() -> No
     world.says(Outcome.SUCCEEDED, samples=90).settle()
     world.says(Outcome.SUCCEEDED, samples=100, metrics={"accuracy": 0.9}).step()
     assert world.status.training is not None and world.status.training.metrics == {"accuracy": 0.9}
+
+
+def test_a_member_that_the_coordinator_gave_up_does_not_count_while_its_pod_still_runs() -> None:
+    world = World().training()
+    world.says(states={member_name(1, 1): "dead"}).settle()
+    assert world.status.summary.members == "1/2"
+    assert world.status.cohorts[0].ready == 1
+    condition = world.condition("Progressing")
+    assert (condition.reason, "a-1" in condition.message) == ("ReplacingMember", True)
+
+
+def test_progress_without_a_checkpoint_must_be_resumed_too_and_the_config_map_says_it() -> None:
+    world = World().started()
+    world.says(window=0, samples=0).settle()
+    world.says(window=7, samples=70, checkpoint_problem="No space left on device")
+    maps = [action for action in only(world.settle(), ApplyObject) if action.kind is ObjectKind.CONFIG_MAP]
+    assert [action.must_resume for action in maps] == [True]
+
+
+def test_a_fresh_start_that_is_allowed_need_not_resume() -> None:
+    world = World(runPolicy={"allowFreshStart": True}).started()
+    world.says(window=0, samples=0).settle()
+    world.says(window=7, samples=70)
+    assert not [action for action in only(world.settle(), ApplyObject) if action.kind is ObjectKind.CONFIG_MAP]
+
+
+def test_a_new_coordinator_that_knows_nothing_yet_does_not_take_back_the_progress() -> None:
+    world = World().training()
+    world.says(window=50, samples=60)
+    world.step(20)
+    world.says(Outcome.WAITING, epoch=0, window=0, samples=0, total_samples=0)
+    world.step(20)
+    told = world.status.training
+    assert told is not None and (told.window, told.samples, told.total_samples) == (50, 60, 100)
+    assert world.status.summary.progress == "60%"
+    world.says(epoch=2, window=40, samples=48)
+    world.step(20)
+    told = world.status.training
+    assert told is not None and (told.window, told.samples) == (40, 48)
 
 
 def test_ranks_are_named_by_their_members() -> None:
