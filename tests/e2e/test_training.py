@@ -28,7 +28,8 @@ def test_digits_on_three_unequal_nodes(kube: Kube, cluster: Cluster, tools: Tool
     with Peek(tools, PeekKube(cluster.kubeconfig), namespace, "digits") as view:
 
         def succeeded(run: dict[str, Any]) -> bool:
-            state = view.state(run.get("status", {}).get("coordinator", {}).get("podName") or "none")
+            coordinator = run.get("status", {}).get("coordinator", {}).get("podName", "")
+            state = view.state(coordinator) if coordinator else None
             if state is not None and state.ranks:
                 windows[state.window] = state.ranks
             phase = run.get("status", {}).get("phase")

@@ -14,6 +14,8 @@ import subprocess
 from types import TracebackType
 from typing import Self
 
+from kubernetes.client.exceptions import ApiException
+
 from fdl_api.names import COORDINATOR_PORT, coordinator_host, secret
 from fdl_api.wire import STATE_PATH, State
 from fdl_cli.demo.kube import Kube, Tools
@@ -47,7 +49,7 @@ class Peek:
             if self._forward is None or self._forward.poll() is not None:
                 self._start(pod)
             return self._get()
-        except (OSError, ValueError, http.client.HTTPException):
+        except (OSError, ValueError, http.client.HTTPException, ApiException):
             self._stop()
             return None
 
