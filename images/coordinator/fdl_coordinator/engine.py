@@ -14,6 +14,7 @@ from fdl_api.wire import (
     AgentHello,
     CheckpointFailed,
     CheckpointSaved,
+    Echo,
     EpochFailed,
     EpochFormed,
     Evaluated,
@@ -42,6 +43,8 @@ REFORM_SECONDS = HEARTBEAT_LIMIT_SECONDS + 0.5
 """Time in which a death may explain a failed reduce; after it the group is made anew."""
 PLAN_LIMIT_SECONDS = 30.0
 """Time in which a planned epoch must be formed by all its members."""
+ALL_SILENT_SECONDS = 60.0
+"""Silence of everybody at once after which all are given up; before, the coordinator's own line may be cut."""
 LATE_TICK_SECONDS = 0.5
 """A tick that comes later than this after the last one: the coordinator itself was frozen or starved meanwhile."""
 
@@ -103,6 +106,13 @@ class Engine(Opening):
         refusal = gate.check_rank(hello, self.config, seat)
         if refusal is None and self.expected is not None:
             refusal = gate.check_signature(hello, self.expected)
+        if refusal is None and hello.echo is not None and self._went_apart(hello.echo):
+            refusal = gate.refuse(
+                Refusal.FENCED,
+                f"member {hello.member} went on with an earlier coordinator in epoch {hello.echo.epoch}, apart from "
+                "the run: what it trained there does not count.",
+            )
+            seat.state, seat.reason, seat.message = SeatState.DEAD, Refusal.FENCED, refusal.message
         if refusal is not None:
             self.progress.refused(refusal)
             mismatch = refusal.reason in (Refusal.MODEL_MISMATCH, Refusal.DATASET_MISMATCH)
@@ -271,7 +281,7 @@ class Engine(Opening):
         out: list[Send] = list(self.store.expire(now))
         if self.rebuild_until is not None:
             out += self._rebuild(now)
-        silent = [seat for seat in self.seats.living() if self._silent(seat, now)]
+        silent = self._believed_dead(now)
         if silent and self.rebuild_until is None:
             out += self._lost(silent, Ended.HEARTBEAT_LOST, f"no heartbeat for {HEARTBEAT_LIMIT_SECONDS:.0f} s", now)
         planned = self.epochs.planned
@@ -280,6 +290,21 @@ class Engine(Opening):
         if self.reduce_failed_at is not None and now - self.reduce_failed_at > REFORM_SECONDS:
             out += self._reform(now)
         return out + self._advance(now)
+
+    def _believed_dead(self, now: float) -> list[Seat]:
+        """Members whose silence counts.
+
+        When nobody at all is heard, those who train are spared for a while: the coordinator's own node may be cut off,
+        or its only member stopped for a moment, and there is no survivor whom a verdict would help.
+        """
+        living = list(self.seats.living())
+        silent = [seat for seat in living if self._silent(seat, now)]
+        ranks = [rank for seat in living for rank in seat.ranks.values() if rank.connected]
+        if not silent or any(self._heard(rank, now) for rank in ranks):
+            return silent
+        if ranks and now - max(rank.last_heard for rank in ranks) > ALL_SILENT_SECONDS:
+            return silent
+        return [seat for seat in silent if not self._in_epoch(seat)]
 
     def _excuse(self, now: float) -> None:
         """Count no time in which the coordinator could not listen: what was said then is still to be read."""
@@ -296,6 +321,10 @@ class Engine(Opening):
             self.reduce_failed_at = min(now, self.reduce_failed_at + away)
         if self.rebuild_until is not None:
             self.rebuild_until += away
+
+    def _went_apart(self, echo: Echo) -> bool:
+        """Whether a rank comes from a part of the cohort that a replaced coordinator led on, while it was cut off."""
+        return self.rebuild_until is None and self.epochs.is_foreign(echo.epoch)
 
     def _settle_state(self, seat: Seat) -> list[Send]:
         if seat.state is SeatState.JOINING and seat.complete:

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 
 from fdl_api.wire import Epoch, EpochCause, EpochMember
 
+GENERATION_EPOCHS = 4096
+"""Numbers set apart for each generation, so that a coordinator that was cut off and replaced never makes an epoch of
+the same number as its successor. Epochs travel in 24 bits (fdl_trainer.tail)."""
+
 
 @dataclass
 class Planned:
@@ -29,6 +33,8 @@ class EpochBook:
     current: Epoch | None = None
     planned: Planned | None = None
     gone_since: list[str] = field(default_factory=list)
+    adopted: int = 0
+    """The epoch taken over from an earlier coordinator; 0 when there was none."""
 
     def members(self) -> list[EpochMember]:
         """Members of the present epoch, in rank order; empty before the start."""
@@ -41,6 +47,7 @@ class EpochBook:
     def adopt(self, number: int, members: Sequence[EpochMember], newest: int) -> Epoch:
         """Take over an epoch that ranks told a restarted coordinator of."""
         self.newest = max(self.newest, newest, number)
+        self.adopted = number
         self.current = Epoch(
             generation=self.generation,
             epoch=number,
@@ -89,10 +96,18 @@ class EpochBook:
         self.current = None
         self.planned = None
 
+    def is_foreign(self, number: int) -> bool:
+        """Whether an epoch was made by an earlier coordinator after this one had taken the run over."""
+        return self.current is not None and self.adopted < number <= self._floor
+
+    @property
+    def _floor(self) -> int:
+        return (self.generation - 1) * GENERATION_EPOCHS
+
     def _make(
         self, members: Sequence[EpochMember], cause: EpochCause, *, planned: bool, gone: Sequence[str] = ()
     ) -> Epoch:
-        self.newest += 1
+        self.newest = max(self.newest, self._floor) + 1
         return Epoch(
             generation=self.generation,
             epoch=self.newest,

@@ -9,6 +9,9 @@ from fdl_coordinator.ending import Ending
 from fdl_coordinator.runstate import Send
 from fdl_coordinator.seats import Seat, SeatState
 
+EXPECTED_GRACE_SECONDS = 10.0
+"""Further time to come back for ranks whose pods the operator sees alive: a dial into the void fails only slowly."""
+
 
 class Succession(Ending):
     """Deaths, re-formed groups, and the state that ranks echo to a restarted coordinator."""
@@ -105,7 +108,9 @@ class Succession(Ending):
             return []
         present = {uid for uid in self.epochs.uids() if (rank := self.seats.rank(uid)) is not None and rank.connected}
         missing = [uid for uid in self.epochs.uids() if uid not in present]
-        if missing and now < self.rebuild_until:
+        alive = set(self.hint.expected) if self.hint is not None else set()
+        awaited = any(uid.rpartition("/")[0] in alive for uid in missing)
+        if missing and now < self.rebuild_until + (EXPECTED_GRACE_SECONDS if awaited else 0.0):
             return []
         self.rebuild_until = None
         for uid in present:

@@ -6,6 +6,7 @@ knows nothing of the ledger. ``python -m fdl_trainer.audit DIR --samples N --epo
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -136,7 +137,8 @@ def prove(files: Iterable[Path], samples: int, data_epochs: int) -> Proof:
     """Check the logs of a run against its dataset.
 
     A batch counts when a commit that counts names its rank with more batches than its ordinal. Of a window, the
-    commit of the highest epoch counts (an earlier one was held by the dead alone, and the window was done again); of
+    commit of the highest epoch counts (an earlier one was held by the dead alone, and the window was done again), and
+    none of a lower epoch from the first window on that a higher one committed; of
     an attempt, the commits up to the window from which the next one resumed.
 
     Args:
@@ -198,8 +200,13 @@ def _epoch_proof(data_epoch: int, counts: Counter[int], samples: int) -> EpochPr
 def _counting_commits(logs: _Logs) -> dict[tuple[int, int], dict[str, int]]:
     """Contributions of each (attempt, window) that is part of the final model."""
     result: dict[tuple[int, int], dict[str, int]] = {}
+    superseded = _superseded(logs)
     for (attempt, window), by_epoch in logs.commits.items():
-        valid = [epoch for epoch in by_epoch if window <= _floor(logs, attempt, epoch, window)]
+        valid = [
+            epoch
+            for epoch in by_epoch
+            if window <= _floor(logs, attempt, epoch, window) and window < superseded[attempt, epoch]
+        ]
         if valid:
             result[attempt, window] = by_epoch[max(valid)]
     windows = Counter(window for _, window in result)
@@ -214,6 +221,23 @@ def _counting_commits(logs: _Logs) -> dict[tuple[int, int], dict[str, int]]:
         if window not in windows:
             logs.problems.append(f"No rank logged the commit of window {window}.")
     return result
+
+
+def _superseded(logs: _Logs) -> dict[tuple[int, int], float]:
+    """(attempt, epoch) -> the first window that a later epoch of the attempt committed: from there on its own are void.
+
+    They may reach beyond it where a part of the cohort was cut off and went on with a coordinator that was replaced.
+    """
+    first: dict[tuple[int, int], int] = {}
+    for (attempt, window), by_epoch in logs.commits.items():
+        for epoch in by_epoch:
+            first[attempt, epoch] = min(window, first.get((attempt, epoch), window))
+    bounds: dict[tuple[int, int], float] = {}
+    lowest: dict[int, float] = {}
+    for attempt, epoch in sorted(first, reverse=True):
+        bounds[attempt, epoch] = lowest.get(attempt, math.inf)
+        lowest[attempt] = min(first[attempt, epoch], bounds[attempt, epoch])
+    return bounds
 
 
 def _floor(logs: _Logs, attempt: int, epoch: int, window: int) -> int:

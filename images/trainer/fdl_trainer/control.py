@@ -9,6 +9,7 @@ import base64
 import contextlib
 import itertools
 import logging
+import socket as sockets
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +38,9 @@ OPEN_TIMEOUT_SECONDS = 5.0
 STORE_SLACK_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 60.0
 """Silence after which a half-open connection is given up. Long: to the coordinator, a closed socket is a death."""
+UNACKNOWLEDGED_SECONDS = 15.0
+"""Time after which a line whose other end acknowledges nothing is given up: its node is gone, or cut off. A coordinator
+that is only slow or stopped still acknowledges, by its kernel."""
 
 _NETWORK_ERRORS = (OSError, WebSocketException, InvalidHandshake, TimeoutError)
 
@@ -238,6 +242,7 @@ class Channel:
             ping_timeout=PING_TIMEOUT_SECONDS,
             max_size=wire.MAX_FRAME_BYTES,
         ) as socket:
+            _limit_unacknowledged(socket.socket)
             self._socket = socket
             try:
                 socket.send(wire.encode(self._hello()))
@@ -350,3 +355,10 @@ class Channel:
 
 
 _USER_REFUSALS = frozenset({Refusal.MODEL_MISMATCH, Refusal.DATASET_MISMATCH, Refusal.NO_CHECKPOINT})
+
+
+def _limit_unacknowledged(line: sockets.socket) -> None:
+    """Let the kernel end a connection that leads nowhere, where it can (Linux)."""
+    option = getattr(sockets, "TCP_USER_TIMEOUT", None)
+    if option is not None:
+        line.setsockopt(sockets.IPPROTO_TCP, option, int(UNACKNOWLEDGED_SECONDS * 1000))

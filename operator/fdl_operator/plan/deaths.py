@@ -69,6 +69,13 @@ class Death:
 
 VANISHED: Final = Death(Cause.PREEMPTION, Ended.POD_DELETED, "the pod was deleted")
 
+APART: Final = Death(
+    Cause.FENCED,
+    Ended.FENCED,
+    "it finished with a coordinator that had been replaced, apart from the run: what it trained there does not count",
+)
+"""A member that was cut off together with the old coordinator, and saw an end that is not the run's."""
+
 
 def classify(pod: PodRecord, node: NodeRecord | None) -> Death:
     """Cause of the end of a pod that has ended, or that will not come back.

@@ -7,7 +7,7 @@ from fdl_api.termination import Cause
 from fdl_api.wire import MemberState
 from fdl_operator.model import CreateMember, DeletePod, NodeRecord, PodPhase, PodRecord
 from fdl_operator.plan import budgets
-from fdl_operator.plan.deaths import SEAT_ONLY, VANISHED, Death, classify
+from fdl_operator.plan.deaths import APART, SEAT_ONLY, VANISHED, Death, classify
 from fdl_operator.plan.draft import DEAD, Draft, Seat, seat_name
 
 IMAGE_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -139,8 +139,17 @@ def _death(draft: Draft, member: MemberStatus, pod: PodRecord | None) -> Death |
         return VANISHED if existed and member.name not in draft.snapshot.created else None
     node = draft.snapshot.nodes.get(pod.node)
     if pod.ended:
-        return classify(pod, node)
+        death = classify(pod, node)
+        return APART if death.cause is Cause.COMPLETE and _disowned(draft, pod) else death
     return _lost(draft, pod, node)
+
+
+def _disowned(draft: Draft, pod: PodRecord) -> bool:
+    """Whether the newest coordinator leads a formed cohort without this member, and has not heard of it."""
+    state = draft.live_state
+    if state is None or not draft.snapshot.stream.connected or state.epoch == 0:
+        return False
+    return not any(member.uid == pod.uid and member.state not in ("dead", "refused") for member in state.members)
 
 
 def _lost(draft: Draft, pod: PodRecord, node: NodeRecord | None) -> Death | None:
@@ -151,10 +160,13 @@ def _lost(draft: Draft, pod: PodRecord, node: NodeRecord | None) -> Death | None
         if draft.now >= at:
             return classify(pod, node)
         draft.wakes.append(at)
+    node_lost = bool(pod.node) and (node is None or not node.ready)
+    if node_lost and _disowned(draft, pod):
+        return classify(pod, node)
     said_dead = draft.snapshot.stream.dead_since.get(pod.uid)
     if said_dead is None:
         return None
-    if pod.node and (node is None or not node.ready):
+    if node_lost:
         return classify(pod, node)
     at = said_dead + limits.member_hang
     if draft.now >= at:

@@ -146,6 +146,24 @@ class TestDeath:
         cohort.pass_time(10)
         assert len(cohort.epochs) == 1
 
+    def test_when_everybody_is_silent_at_once_the_coordinator_doubts_its_own_line(self) -> None:
+        cohort = three()
+        cohort.pass_time(30, silent=list(cohort.ranks.values()))
+        cohort.pass_time(10)
+        assert len(cohort.epochs) == 1
+
+    def test_once_one_is_heard_again_those_who_are_not_are_dead(self) -> None:
+        cohort = three()
+        cohort.pass_time(30, silent=list(cohort.ranks.values()))
+        cohort.pass_time(0.4, silent=[cohort.ranks["m2.1/0"]])
+        assert members_of(cohort.epochs[-1]) == ["m0.1/0", "m1.1/0"]
+
+    def test_everybody_silent_for_a_minute_is_dead(self) -> None:
+        cohort = three()
+        cohort.pass_time(61, silent=list(cohort.ranks.values()))
+        assert cohort.engine.outcome is wire.Outcome.RECOVERING
+        assert all(rank.refused is not None for rank in cohort.ranks.values())
+
     def test_who_is_still_silent_after_the_coordinator_was_away_is_dead(self) -> None:
         cohort = three()
         cohort.pass_time(0.4)
@@ -390,6 +408,60 @@ class TestRestart:
         new.pass_time(2)
         assert members_of(new.epochs[-1]) == ["m0.1/0", "m2.1/0"]
         assert new.epochs[-1].epoch > old.epochs[0].epoch + 3
+
+    def test_its_epochs_never_have_a_number_that_a_replaced_coordinator_still_gives_out(self) -> None:
+        old = three()
+        new = Cohort(generation=2)
+        self.reconnect(new, old, [0, 1])
+        new.pass_time(wire.RECONNECT_GRACE_SECONDS + 0.5)
+        old.kill(old.ranks["m0.1/0"])
+        for _ in range(50):
+            old.pass_time(0.2)
+            old.dial(0, incarnation=len(old.epochs) + 2)
+            old.window()
+        assert not {epoch.epoch for epoch in old.epochs[1:]} & {epoch.epoch for epoch in new.epochs}
+        assert new.epochs[-1].epoch > old.epochs[-1].epoch
+
+    def test_who_went_on_with_a_replaced_coordinator_is_fenced(self) -> None:
+        old = three()
+        new = Cohort(generation=2)
+        self.reconnect(new, old, [0, 1])
+        new.pass_time(wire.RECONNECT_GRACE_SECONDS + 0.5)
+        old.kill(old.ranks["m0.1/0"])
+        agent = agent_hello(2)
+        new.deliver(new.engine.agent_hello(agent, new.now))
+        hello = rank_hello(agent, echo=self.echo(old.epochs[-1], 90))
+        answer = new.engine.rank_hello(hello, new.now)
+        assert [message.reason for _, message in answer if isinstance(message, wire.Refuse)] == [Refusal.FENCED]
+        new.pass_time(5)
+        assert members_of(new.epochs[-1]) == ["m0.1/0", "m1.1/0"]
+
+    def test_who_only_comes_late_from_the_same_epoch_may_join(self) -> None:
+        old = three()
+        new = Cohort(generation=2)
+        self.reconnect(new, old, [0, 1])
+        new.pass_time(wire.RECONNECT_GRACE_SECONDS + 0.5)
+        self.reconnect(new, old, [2])
+        assert members_of(new.epochs[-1]) == ["m0.1/0", "m1.1/0", "m2.1/0"]
+
+    def test_who_is_alive_to_the_operator_has_longer_to_come_back(self) -> None:
+        old = three()
+        new = Cohort(generation=2)
+        new.engine.hinted(wire.Hint(wanted_members=3, expected=["m0.1", "m1.1", "m2.1"]), new.now)
+        self.reconnect(new, old, [0, 2])
+        new.pass_time(wire.RECONNECT_GRACE_SECONDS + 3)
+        assert new.epochs == []
+        self.reconnect(new, old, [1])
+        new.pass_time(10)
+        assert new.epochs == [] and new.engine.outcome is wire.Outcome.TRAINING
+
+    def test_nobody_waits_for_who_is_gone_to_the_operator(self) -> None:
+        old = three()
+        new = Cohort(generation=2)
+        new.engine.hinted(wire.Hint(wanted_members=3, expected=["m0.1", "m2.1"], gone=["m1.1"]), new.now)
+        self.reconnect(new, old, [0, 2])
+        new.pass_time(wire.RECONNECT_GRACE_SECONDS + 0.5)
+        assert members_of(new.epochs[-1]) == ["m0.1/0", "m2.1/0"]
 
     def test_the_grace_of_a_new_coordinator_does_not_run_while_it_is_away(self) -> None:
         old = three()

@@ -132,6 +132,34 @@ def test_a_node_not_ready_and_the_coordinators_word_replace_a_member_at_once_els
     assert [action.name for action in only(actions, DeletePod)] == [member_name(0, 1)]
 
 
+def test_a_member_on_a_lost_node_whom_the_new_coordinator_does_not_know_is_replaced() -> None:
+    world = World().training()
+    cut = member_name(1, 1)
+    world.nodes["n2"] = node("n2", ready=False)
+    world.change("run-coordinator-1", node="n2").silent()
+    world.step(60)
+    world.settle()
+    world.running("run-coordinator-2")
+    lost = world.pods.pop(cut)
+    world.says(epoch=4097)
+    world.pods[cut] = lost
+    world.settle()
+    assert member_name(1, 2) in world.created
+
+
+def test_an_end_that_a_cut_off_member_saw_is_not_the_runs() -> None:
+    world = World().training()
+    cut = member_name(1, 1)
+    lost = world.pods.pop(cut)
+    world.says(epoch=4097)
+    world.pods[cut] = lost
+    world.ended(cut, 0, said(Cause.COMPLETE, "Completed"))
+    world.settle()
+    assert world.status.phase == "Running"
+    assert member_name(1, 2) in world.created
+    assert world.status.counters.app == 0
+
+
 def test_a_member_that_hangs_is_deleted_after_a_while_and_replaced() -> None:
     world = World().training()
     world.says(states={member_name(0, 1): "dead"}).settle()

@@ -100,6 +100,24 @@ def test_a_commit_that_only_the_dead_held_is_void(logs: Logs) -> None:
     assert proof.void == 1
 
 
+def test_a_part_that_went_on_with_a_replaced_coordinator_does_not_count(logs: Logs) -> None:
+    """It was cut off, had epochs of its own, and came further than the run in as many windows."""
+    a, apart = logs.rank("a"), logs.rank("apart")
+    a.batch(1, 0, 0, [0, 1, 2, 3])
+    a.commit(1, 1, {"a1": 1})
+    apart.commit(1, 1, {"a1": 1})
+    for window in (2, 3, 4):
+        apart.batch(window, 0, 0, [window + 2])
+        apart.commit(2, window, {"apart1": 1})
+    a.batch(2, 0, 0, [4, 5, 6, 7])
+    a.commit(4097, 2, {"a1": 1})
+    a.batch(3, 0, 0, [8, 9, 10, 11])
+    a.commit(4097, 3, {"a1": 1})
+    proof = logs.prove()
+    assert proof.ok, proof
+    assert (proof.windows, proof.void) == (3, 3)
+
+
 def test_a_resume_voids_what_the_attempt_before_committed_above_it(logs: Logs) -> None:
     whole(logs, {1: [0, 1, 2, 3], 2: [4, 5, 6, 7], 3: [8, 9]})
     logs.rank("b", 2).resume(1)
