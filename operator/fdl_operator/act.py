@@ -36,7 +36,7 @@ from fdl_operator.model import (
     Snapshot,
     WriteStatus,
 )
-from fdl_operator.plan.objects import child_key
+from fdl_operator.plan.objects import MOUNTED, child_key
 from fdl_operator.plan.pass_ import SECRET_CHILD, TEMPLATE_CHILD
 from fdl_operator.records import run_record
 from fdl_operator.settings import Settings
@@ -92,29 +92,33 @@ class Actor:
                 await self._event(run, note, now)
 
     async def _children(self, run: RunRecord, spec: FdlRunSpec, snapshot: Snapshot, actions: Sequence[Action]) -> None:
+        mountable = True
         for action in actions:
             if isinstance(action, EnsureSecret):
-                await self._child(run, SECRET_CHILD, self._ensure_secret(run, new=snapshot.run.status.phase is None))
-        await self._together(
-            self._child(run, child_key(action.kind), self._apply(run, spec, snapshot, action))
-            for action in actions
-            if isinstance(action, ApplyObject)
+                work = self._ensure_secret(run, new=snapshot.run.status.phase is None)
+                mountable = await self._child(run, SECRET_CHILD, work)
+        applies = [action for action in actions if isinstance(action, ApplyObject)]
+        worked = await self._together(
+            self._child(run, child_key(action.kind), self._apply(run, spec, snapshot, action)) for action in applies
         )
-        await self._together(
-            self._create_pod(run, spec, action)
-            for action in actions
-            if isinstance(action, CreateMember | CreateCoordinator)
-        )
+        mountable &= all(well for action, well in zip(applies, worked, strict=True) if action.kind in MOUNTED)
+        if mountable:
+            await self._together(
+                self._create_pod(run, spec, action)
+                for action in actions
+                if isinstance(action, CreateMember | CreateCoordinator)
+            )
         await self._together(
             self._delete(run, action) for action in actions if isinstance(action, DeletePod | DeleteObject | DeleteRun)
         )
 
-    async def _together(self, work: Any) -> None:
+    async def _together(self, work: Any) -> list[Any]:
         """Side by side; all are finished before the first failure is raised."""
         results = await asyncio.gather(*work, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+        return results
 
     # --- status and events ---
 
@@ -167,8 +171,8 @@ class Actor:
 
     # --- children ---
 
-    async def _child(self, run: RunRecord, child: str, work: Coroutine[Any, Any, None]) -> None:
-        """Do something about a child, and remember when the API server refuses it."""
+    async def _child(self, run: RunRecord, child: str, work: Coroutine[Any, Any, None]) -> bool:
+        """Do something about a child, and remember when the API server refuses it; returns whether it worked."""
         try:
             await work
         except ApiError as error:
@@ -176,8 +180,9 @@ class Actor:
                 raise
             logger.warning("run %s/%s: %s: %s", run.namespace, run.name, child, error)
             self._store.child_failed(run.uid, child, error.status, error.message)
-            return
+            return False
         self._store.child_worked(run.uid, child)
+        return True
 
     async def _found(self, run: RunRecord, name: str) -> Body | None:
         try:
@@ -247,9 +252,9 @@ class Actor:
                 raise
             found = await self._client.get(api.PODS, run.namespace, name)
             if (found["metadata"].get("labels") or {}).get(labels.RUN_UID) != run.uid:
-                raise ApiError(
-                    409, "NotOurs", f"pod {name} exists and belongs to something else; delete it or rename the run"
-                ) from error
+                ends = found["metadata"].get("deletionTimestamp") is not None
+                remedy = "it ends by itself, wait for that" if ends else "delete it or rename the run"
+                raise ApiError(409, "NotOurs", f"pod {name} exists and belongs to something else; {remedy}") from error
         self._store.expect_pod(run.uid, name)
 
     async def _try_template(self, run: RunRecord, action: CreateMember, body: Body) -> None:

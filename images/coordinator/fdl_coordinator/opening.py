@@ -73,10 +73,12 @@ class Opening(Succession):
         if not progressed or any(hello.committed.window > 0 for hello in hellos):
             return None
         error = next((hello.checkpoint_error for hello in hellos if hello.checkpoint_error), "none was found")
+        dead = [seat for seat in self.seats.by_uid.values() if seat.state is SeatState.DEAD and seat.message]
+        last = f" The last one who trained, {dead[-1].hello.member}, ended so: {dead[-1].message[:400]}" if dead else ""
         return self._fail(
             Ended.NO_CHECKPOINT,
             f"The run has progress but no member can load a checkpoint ({error}). Restore the checkpoint volume, "
-            "or set runPolicy.allowFreshStart to train from the start.",
+            f"or set runPolicy.allowFreshStart to train from the start.{last}",
         )
 
     def _maybe_plan(self, now: float) -> list[Send]:

@@ -12,6 +12,9 @@ from fdl_api.version import VERSION
 from fdl_operator.model import ApplyObject, DeleteObject, ObjectKind, RunRecord
 from fdl_operator.plan.draft import Draft
 
+MOUNTED = frozenset({ObjectKind.CONFIG_MAP})
+"""What pods mount, besides the Secret: no pod is created while it is refused, or it might start with another run's."""
+
 
 def ensure(draft: Draft) -> None:
     """Apply what is missing or different, and delete what is no longer wanted."""
@@ -34,6 +37,12 @@ def desired(draft: Draft) -> dict[ObjectKind, str | None]:
         ObjectKind.NETWORK_POLICY: None if draft.spec.network.policy == "none" else _digest(run, spec=False),
         ObjectKind.DISRUPTION_BUDGET: _digest(run, minimum, spec=False) if draft.wanted_total > minimum else None,
     }
+
+
+def refused(draft: Draft) -> bool:
+    """Whether something that pods mount was refused a moment ago."""
+    failures = [draft.snapshot.failures.get(child_key(kind)) for kind in MOUNTED]
+    return any(failure is not None and failure.retry_at > draft.now for failure in failures)
 
 
 def object_name(kind: ObjectKind, run: str) -> str:

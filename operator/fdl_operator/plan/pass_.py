@@ -139,6 +139,9 @@ def _actions(draft: Draft) -> list[Action]:
             actions.append(EnsureSecret())
         else:
             draft.wakes.append(failure.retry_at)
+            draft.creates.clear()  # pods mount it: one of an earlier run of this name may still be there
+    if objects.refused(draft):
+        draft.creates.clear()
     actions.extend(draft.applies)
     actions.extend(draft.creates)
     actions.extend(draft.deletes)

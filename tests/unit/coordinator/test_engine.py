@@ -201,6 +201,7 @@ class TestDeath:
         assert cohort.engine.outcome is wire.Outcome.FAILED
         assert cohort.engine.reason == Ended.NO_CHECKPOINT
         assert "truncated" in cohort.engine.message
+        assert "digits-cpu-2-1, ended so: its connection closed" in cohort.engine.message, "nobody knows why they died"
 
     def test_a_failed_reduce_without_a_death_re_forms_the_same_members(self) -> None:
         cohort = three()

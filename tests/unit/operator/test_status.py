@@ -3,7 +3,16 @@
 import math
 
 from fdl_api.wire import Outcome, RankWindow
-from fdl_operator.model import ApplyObject, DeleteObject, EnsureSecret, ObjectKind, WriteStatus
+from fdl_operator.model import (
+    ApplyObject,
+    ChildFailure,
+    CreateCoordinator,
+    CreateMember,
+    DeleteObject,
+    EnsureSecret,
+    ObjectKind,
+    WriteStatus,
+)
 from fdl_operator.plan import training
 
 from .builders import World, is_wake, member_name, only
@@ -173,6 +182,20 @@ def test_an_object_that_somebody_deleted_comes_back() -> None:
     world = World().training()
     del world.owned[ObjectKind.SERVICE, "run-coordinator"]
     assert [action.kind for action in only(world.step(), ApplyObject)] == [ObjectKind.SERVICE]
+
+
+def test_no_pod_is_created_while_what_it_mounts_is_refused() -> None:
+    """The Secret or the ConfigMap of an earlier run of this name: a pod would start with its keys and settings."""
+    for child in ("Secret", "ConfigMap"):
+        world = World()
+        world.secret = child != "Secret"
+        world.failures[child] = ChildFailure(child, 409, "belongs to something else", 1, world.now + 5)
+        assert not only(world.step(), CreateMember) and not only(world.step(), CreateCoordinator)
+        condition = world.condition("Progressing")
+        assert (condition.reason, child in condition.message) == ("ChildCreateFailed", True)
+        world.now += 6
+        world.secret = True
+        assert only(world.step(), CreateCoordinator)
 
 
 def test_the_secret_is_asked_for_until_it_is_there() -> None:
