@@ -27,7 +27,7 @@ def main() -> int:
     lab = Lab(options.name, console)
     found: list[Figure] = []
     try:
-        for step in (_up, _runs, _efficiency, _idle):
+        for step in (_up, _first_step, _deaths, _efficiency, _idle):
             _guard(step, lab, found, console)
     finally:
         lab.cluster.down()
@@ -54,10 +54,15 @@ def _up(lab: Lab) -> list[Figure]:
     return [figure]
 
 
-def _runs(lab: Lab) -> list[Figure]:
-    """first step and deaths."""
+def _first_step(lab: Lab) -> list[Figure]:
+    """time to the first step."""
+    return [measure.first_step(lab, "deaths")]
+
+
+def _deaths(lab: Lab) -> list[Figure]:
+    """recovery from deaths."""
     try:
-        return [measure.first_step(lab, "deaths"), *measure.deaths(lab, "deaths")]
+        return measure.deaths(lab, "deaths")
     finally:
         lab.remove("deaths")
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,8 @@ class Lab:
     def kill(self, pod: str) -> None:
         """SIGKILL all processes of a pod."""
         for pid in self.cluster.node_pids(NAMESPACE, pod):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the kernel ends the rest of a pod with its first process
+                os.kill(pid, signal.SIGKILL)
 
     def audit_lines(self, start: int) -> list[str]:
         """Lines of the API server's audit log from a byte offset."""

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -98,7 +99,8 @@ class Follower:
             return
         pids = self._pids(name)
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the kernel ends the rest of a pod with its first process
+                os.kill(pid, signal.SIGKILL)
         seen.killed, seen.killed_at_samples = name, state.samples
         seen.events.append(f"SIGKILL to the {len(pids)} processes of {name}, a third of the way through")
 
