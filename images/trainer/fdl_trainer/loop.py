@@ -172,18 +172,14 @@ class Loop:
         self.cohort.forget_old()
         pulse = self.cohort.line.pulse
         pulse.epoch, pulse.window = number, self.replica.control.window + 1
-        if not self._started and epoch.cause is wire.EpochCause.START and self.audit is not None:
-            self.audit.resume(self.replica.control.window, number)
+        if not self._started and epoch.cause is wire.EpochCause.START:
+            self._settled = self.replica.control.window  # a checkpoint holds nothing else; there may be no later window
+            if self.audit is not None:
+                self.audit.resume(self.replica.control.window, number)
         self._started = True
         self.reporter.entered(epoch, self.replica.control)
-        log.info(
-            "epoch %d (%s): rank %d of %d, window %d",
-            number,
-            epoch.cause,
-            self.cohort.rank,
-            len(epoch.members),
-            self.replica.control.window + 1,
-        )
+        place = f"rank {self.cohort.rank} of {len(epoch.members)}"
+        log.info("epoch %d (%s): %s, window %d", number, epoch.cause, place, self.replica.control.window + 1)
 
     def _void_work(self) -> None:
         """Give up what was trained in the open window: the lease is another now."""

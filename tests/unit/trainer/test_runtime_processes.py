@@ -169,6 +169,23 @@ def test_resume_with_another_world_size(tmp_path: Path, zygote: Zygote) -> None:
         assert_complete(run, 4096, 40, ranks=2)
 
 
+def test_a_start_from_the_checkpoint_of_a_finished_training_ends_at_once(tmp_path: Path, zygote: Zygote) -> None:
+    """All died between the last checkpoint and the end, for instance in the script's evaluation."""
+    with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "2", "--work", "1"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(2)]
+        assert [member.wait() for member in members] == [0, 0], run.logs()
+        run.kill_coordinator()
+        run.config = run.config.model_copy(update={"attempt": 2, "must_resume": True})
+        run.write_files()
+        for path in tmp_path.glob("digits-cpu-*"):
+            path.unlink()
+        run.generation = 0
+        run.start_coordinator()
+        again = [run.start_member(ordinal, incarnation=2) for ordinal in range(2)]
+        assert [member.wait() for member in again] == [0, 0], run.logs()
+        assert run.wait_state("the figures", lambda state: bool(state["metrics"]))["outcome"] == "succeeded"
+
+
 def test_twenty_kills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
     """Case T3: kill and replace at any point of a window, over and over: no hang, and no sample lost."""
     dice = random.Random(20)
