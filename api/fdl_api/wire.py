@@ -31,9 +31,15 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 
 class Message(BaseModel):
-    """Base of all messages: camelCase on the wire, unknown fields refused."""
+    """Base of all messages: camelCase on the wire, unknown fields refused.
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+    Figures that are not finite travel as they are: as null they would be a message that cannot be read, which ends
+    whoever sent it.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, ser_json_inf_nan="constants"
+    )
 
 
 class Phase(StrEnum):

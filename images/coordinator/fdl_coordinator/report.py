@@ -1,5 +1,6 @@
 """What the coordinator tells the operator and people: a snapshot, and the figures in it."""
 
+import math
 from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -175,8 +176,8 @@ def snapshot(engine: "RunState") -> State:
         total_samples=progress.total_samples,
         samples_per_second=round(speed, 1),
         eta_seconds=round(left / speed, 1) if speed > 0 else None,
-        loss=progress.loss,
-        metrics=progress.metrics,
+        loss=progress.loss if progress.loss is not None and math.isfinite(progress.loss) else None,
+        metrics={name: figure for name, figure in progress.metrics.items() if math.isfinite(figure)},
         members=_members(engine),
         ranks=progress.ranks,
         checkpoint=progress.checkpoint,

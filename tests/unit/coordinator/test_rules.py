@@ -7,8 +7,9 @@ import pytest
 from fdl_api import wire
 from fdl_api.spec_policy import JoinSpec
 from fdl_coordinator import formation
+from fdl_coordinator.engine import Engine
 from fdl_coordinator.rendezvous import Rendezvous
-from fdl_coordinator.report import RATE_SECONDS, RATE_WINDOWS, Progress, own_rates, rate
+from fdl_coordinator.report import RATE_SECONDS, RATE_WINDOWS, Progress, own_rates, rate, snapshot
 from tests.unit.coordinator.cohort import run_config
 
 JOIN = JoinSpec(min_members=2, target_members=4, window_seconds=30, cap_seconds=60)
@@ -98,6 +99,16 @@ def test_the_rate_is_over_seconds_when_windows_are_short_and_over_windows_when_t
     assert rate(short.points) == pytest.approx(1000)
     assert len(long.points) == RATE_WINDOWS
     assert rate(long.points) == pytest.approx(10 / 60)
+
+
+def test_figures_that_are_not_finite_can_be_said_and_are_left_out_of_the_state() -> None:
+    said = wire.Evaluated(metrics={"accuracy": 0.5, "perplexity": float("inf"), "f1": float("nan")})
+    heard = wire.FROM_RANK.validate_json(wire.encode(said))
+    assert isinstance(heard, wire.Evaluated)
+    assert set(heard.metrics) == {"accuracy", "perplexity", "f1"}
+    engine = Engine(run_config(), 1)
+    engine.evaluated("m0.1/0", heard, 0.0)
+    assert snapshot(engine).metrics == {"accuracy": 0.5}
 
 
 def rank_window(ms_per_batch: float, batches: int = 4, samples: int = 256) -> wire.RankWindow:
