@@ -54,7 +54,9 @@ def test_values_reach_the_pods(tools: Tools) -> None:
     probers = {o["metadata"]["name"]: o["spec"]["template"]["spec"] for o in objects if o["kind"] == "DaemonSet"}
     prober = probers["fdl-prober-gpu"]
     assert operator["imagePullSecrets"] == prober["imagePullSecrets"] == [{"name": "reg"}]
-    assert operator["tolerations"] == [{"key": "infra", "operator": "Exists"}]
+    lost = {entry["key"]: entry["tolerationSeconds"] for entry in operator["tolerations"][:2]}
+    assert lost == {"node.kubernetes.io/not-ready": 15, "node.kubernetes.io/unreachable": 15}
+    assert operator["tolerations"][2:] == [{"key": "infra", "operator": "Exists"}]
     assert operator["containers"][0]["resources"]["limits"]["memory"] == "1Gi"
     assert operator["containers"][0]["image"] == "example.org/x/operator:v7"
     environment = {entry["name"]: entry.get("value") for entry in operator["containers"][0]["env"]}

@@ -97,6 +97,12 @@ class Operator(Pod):
         description="Resources of its container.",
     )
     tolerations: list[Toleration] = Field(default_factory=list, description="Taints that it tolerates.")
+    node_lost_seconds: int = Field(
+        default=15,
+        ge=0,
+        le=3600,
+        description="Seconds after which a pod on an unreachable or not-ready node is given up and made elsewhere.",
+    )
     affinity: dict[str, Any] = Field(default_factory=dict, description="Affinity, as in a pod.")
     watch_namespaces: list[Name] = Field(
         default_factory=list, description="Namespaces whose runs it works on; all when empty."
