@@ -42,11 +42,11 @@ def accuracy(model: nn.Module) -> dict[str, float]:
 
 
 def main(session: fdl_trainer.Session) -> None:
-    sgd = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+    sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
     session.setup(model=net, optimizer=sgd, dataset=load("train"), batch_size=64, epochs=2)
     for x, y in session:
         for group in session.optimizer.param_groups:
-            group["lr"] = 0.05 * (1 - session.progress) + 0.001
+            group["lr"] = 0.1 * (1 - session.progress) + 0.001
         session.optimizer.zero_grad()
         loss = functional.cross_entropy(session.model(x.float() / 255), y)
         loss.backward()
