@@ -22,7 +22,7 @@ from fdl_api import wire
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Refusal
 from fdl_api.termination import Cause
-from fdl_trainer.ending import RunEndedError, coordinator_lost, fenced
+from fdl_trainer.ending import RunEndedError, coordinator_lost, fenced, left_alone
 from fdl_trainer.epochs import EpochBook
 from fdl_trainer.member import Endpoint
 from fdl_trainer.store import StoreClosedError
@@ -36,6 +36,8 @@ LAST_RETRY_SECONDS = 1.0
 """Short: a restarted coordinator waits only RECONNECT_GRACE_SECONDS for those who train."""
 OPEN_TIMEOUT_SECONDS = 5.0
 STORE_SLACK_SECONDS = 10.0
+LEAVE_LIMIT_SECONDS = 10.0
+"""Time for which a rank that was asked to go waits for a coordinator: when a run is deleted, none comes back."""
 PING_TIMEOUT_SECONDS = 60.0
 """Silence after which a half-open connection is given up. Long: to the coordinator, a closed socket is a death."""
 UNACKNOWLEDGED_SECONDS = 15.0
@@ -217,16 +219,25 @@ class Channel:
             if accepted:
                 self._heard_at = time.monotonic()
             delay = FIRST_RETRY_SECONDS if accepted else min(LAST_RETRY_SECONDS, delay * 1.6)
-            silent = time.monotonic() - self._heard_at
-            if silent > self._limit:
-                self._end(
-                    coordinator_lost(
-                        f"The coordinator at {self._endpoint.host}:{self._endpoint.port} was silent for {silent:.0f} s "
-                        f"({self._last_problem}): this member gives up; the operator starts the run again from its "
-                        "newest checkpoint."
-                    )
-                )
+            self._give_up_late(time.monotonic() - self._heard_at)
             self._closing.wait(delay)
+
+    def _give_up_late(self, silent: float) -> None:
+        """End the rank when the coordinator has been silent, for that many seconds, longer than it is waited for."""
+        where = f"The coordinator at {self._endpoint.host}:{self._endpoint.port} was silent for {silent:.0f} s"
+        if "leave" in self._sticky and silent > min(self._limit, LEAVE_LIMIT_SECONDS):
+            self._end(
+                left_alone(
+                    f"{where} after this member was asked to go: it goes without its word ({self._last_problem})."
+                )
+            )
+        elif silent > self._limit:
+            self._end(
+                coordinator_lost(
+                    f"{where} ({self._last_problem}): this member gives up; the operator starts the run again from its "
+                    "newest checkpoint."
+                )
+            )
 
     def _dial(self) -> bool:
         with connect(

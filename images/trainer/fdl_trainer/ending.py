@@ -81,6 +81,11 @@ def coordinator_lost(message: str, last_window: int | None = None) -> RunEndedEr
     )
 
 
+def left_alone(message: str) -> RunEndedError:
+    """A rank that was asked to go, and that no coordinator lets go: its last window may have to be done again."""
+    return RunEndedError(PodExit.LEFT, Ended.LEFT, message, Cause.PREEMPTION, saved=Saved.INCOMPLETE)
+
+
 def done(exit_code: int, reason: str, message: str, saved: Saved, last_window: int) -> RunEndedError:
     """The coordinator's ``Done``, as the rank's end."""
     try:

@@ -8,6 +8,7 @@ import pytest
 
 from fdl_api import wire
 from fdl_api.exitcodes import PodExit
+from fdl_api.termination import Cause, Saved
 from fdl_trainer.control import Channel
 from fdl_trainer.ending import RunEndedError
 from fdl_trainer.epochs import EpochBook
@@ -35,6 +36,24 @@ def test_a_rank_without_coordinator_gives_up_after_the_limit_with_a_sentence(tmp
     with pytest.raises(RunEndedError) as caught:
         line.check()
     assert caught.value.code is PodExit.COORDINATOR_LOST and "127.0.0.1" in caught.value.message
+    line.close()
+
+
+def test_a_rank_that_was_asked_to_go_does_not_wait_for_a_coordinator_that_is_gone_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fdl_trainer.control.LEAVE_LIMIT_SECONDS", 0.5)
+    line = channel(tmp_path, limit=600)
+    line.send(wire.Leave(reason="Preempted"), sticky="leave")
+    line.start()
+    limit = time.monotonic() + 30
+    while line.ended is None and time.monotonic() < limit:
+        line.wait(0.1)
+    with pytest.raises(RunEndedError) as caught:
+        line.check()
+    words = caught.value.termination()
+    assert caught.value.code is PodExit.LEFT
+    assert (words.cause, words.saved) == (Cause.PREEMPTION, Saved.INCOMPLETE)
     line.close()
 
 
