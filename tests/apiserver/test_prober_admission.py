@@ -97,6 +97,8 @@ def release(crds: ApiServer) -> Iterator[Installed]:
     assert crds.request("POST", "/api/v1/namespaces", metadata(name=namespace)).code == 201
     manifests = rendered(crds.bin, namespace)
     made: list[str] = []
+    # An operator of another module's tests may have made one of its own.
+    crds.request("DELETE", "/apis/fdl.dev/v1alpha1/fdlclusters/default")
     for manifest in manifests:
         where = WHERE[manifest["kind"]].format(namespace=namespace) + f"/{manifest['metadata']['name']}"
         answer = crds.apply(where, manifest)
@@ -277,7 +279,6 @@ def cluster(installed: Installed) -> Iterator[str]:
         "metadata": {"name": "default"},
         "spec": {"variants": [{"name": "cpu", "vendor": "cpu", "image": CPU_IMAGE}]},
     }
-    installed.admin.request("DELETE", where)  # an operator of another module's tests may have made one of its own
     answer = installed.admin.apply(where, body)
     assert answer.code == 201, answer.message
     yield where

@@ -52,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.flaky(reruns=1))  # see CONTRIBUTING.md, Tests
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(600))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fdl_cli.local import Cluster, LocalError, network
+from fdl_cli.local import Cluster, LocalError, network, processes
 from fdl_cli.local.nodespec import parse_node
 from fdl_cli.local.paths import LOCK_ROOT, ClusterPaths
 
@@ -172,7 +172,9 @@ def test_up_starts_a_node_again_that_died_but_not_one_that_was_stopped(cluster: 
     holder = int(cluster.node_path("plain", "/").parent.name)
     cluster.node_stop("slow")
     try:
-        os.kill(holder, signal.SIGKILL)
+        started = processes.start_time(holder)
+        assert started is not None
+        assert processes.kill(holder, started), "the node's process outlived SIGKILL"
         said: list[str] = []
         assert Cluster(cluster.name, say=said.append).up() is False
         assert said == ["plain had died: starting it again"]

@@ -42,12 +42,16 @@ def kill_inside_reduce(
     pids = cluster.node_pids(namespace, victim)
     assert pids, f"{victim} has no process"
     assert peek.state(coordinator) is not None, "the coordinator does not answer"
-    with frozen(cluster, namespace, waited_for):
-        end = time.monotonic() + 1.5
-        while phase_of(peek.state(coordinator), victim) is not Phase.REDUCE:
-            assert time.monotonic() < end, f"{victim} was not inside a reduce within 1.5 s"
-            time.sleep(0.02)
-        _signal(pids, signal.SIGKILL)
+    for _ in range(10):
+        with frozen(cluster, namespace, waited_for):
+            end = time.monotonic() + 1.0  # half the heartbeat limit
+            while time.monotonic() < end:
+                if phase_of(peek.state(coordinator), victim) is Phase.REDUCE:
+                    _signal(pids, signal.SIGKILL)
+                    return
+                time.sleep(0.02)
+        time.sleep(1.0)  # let the one that was stopped catch up
+    raise AssertionError(f"{victim} was never seen inside a reduce")
 
 
 def phase_of(state: State | None, member: str) -> Phase | None:

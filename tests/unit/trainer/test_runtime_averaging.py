@@ -101,7 +101,7 @@ def test_a_rank_without_work_contributes_zeros_even_when_its_model_is_nan() -> N
     before = model.weight.detach().clone()
     states = [ModelState(model), ModelState(idle)]
     states[1].commit(reduce(states, [5, 0]), 5)
-    assert torch.equal(idle.weight, before)
+    torch.testing.assert_close(idle.weight.detach(), before, rtol=1e-6, atol=0.0)  # 5 w / 5 may round
 
 
 def test_a_model_that_is_not_finite_is_noticed_and_contributes_nothing() -> None:
