@@ -9,7 +9,6 @@ MAX_NAME: Final = 63
 MAX_ORDINAL: Final = 9999
 MAX_INCARNATION: Final = 99999
 COORDINATOR_PORT: Final = 7337
-METRICS_PORT: Final = 7338
 
 RUN_FILE: Final = "/etc/fdl/run/run.json"
 TOKEN_FILE: Final = "/etc/fdl/secret/token"  # noqa: S105 - a path, not a token
@@ -18,7 +17,6 @@ CERT_FILE: Final = "/etc/fdl/secret/tls.crt"
 KEY_FILE: Final = "/etc/fdl/secret/tls.key"
 CHECKPOINT_DIR: Final = "/fdl/checkpoints"
 SCRIPT_DIR: Final = "/fdl/script"
-DEFAULT_DATA_DIR: Final = "/fdl/data"
 VARIANT_FILE: Final = "/opt/fdl/variant.json"
 
 

@@ -4,7 +4,7 @@ Numbers only grow and are never used twice, also over restarts of the coordinato
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fdl_api.wire import Epoch, EpochCause, EpochMember
 
@@ -32,7 +32,6 @@ class EpochBook:
     newest: int = 0
     current: Epoch | None = None
     planned: Planned | None = None
-    gone_since: list[str] = field(default_factory=list)
     adopted: int = 0
     """The epoch taken over from an earlier coordinator; 0 when there was none."""
 

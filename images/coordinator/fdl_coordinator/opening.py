@@ -113,4 +113,4 @@ class Opening(Succession):
         for seat in self.seats.in_state(SeatState.READY):
             if self._in_epoch(seat):
                 seat.state = SeatState.ACTIVE
-        return self._closed(planned.epoch.epoch) + self._release_leavers(now)
+        return [*self.store.close_below(planned.epoch.epoch), *self._release_leavers(now)]

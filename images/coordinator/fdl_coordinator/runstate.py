@@ -56,12 +56,9 @@ class RunState:
         self.settled = 0
 
     def _announce(self, epoch: Epoch) -> list[Send]:
-        closed = self._closed(epoch.epoch)
+        closed: list[Send] = list(self.store.close_below(epoch.epoch))
         self.store.open(epoch.epoch)
         return closed + [(member.uid, epoch) for member in epoch.members]
-
-    def _closed(self, below: int) -> list[Send]:
-        return list(self.store.close_below(below))
 
     def _cancel(self, planned: Planned) -> list[Send]:
         number = planned.epoch.epoch
