@@ -13,12 +13,11 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-import torch
-
 from fdl_api import wire
 from fdl_api.reasons import Ended
 from fdl_trainer import plan, tail
 from fdl_trainer.audit import AuditLog
+from fdl_trainer.averaging import Share, Wire
 from fdl_trainer.cohort import NEWS_SECONDS, Cohort
 from fdl_trainer.ending import diverged, done, fenced
 from fdl_trainer.groups import CollectiveFailedError, InterruptedCollectiveError
@@ -62,7 +61,7 @@ class Loop:
     state_extra: Callable[[], dict[str, Any]]
     leaving: bool = False
     work: WindowWork = field(default_factory=WindowWork)
-    _wire: torch.Tensor | None = None
+    _wire: Wire | None = None
     _reduce_ms: float = 0.0
     _diverged: int = 0
     _checkpoint_wanted: bool = False
@@ -167,7 +166,8 @@ class Loop:
         self._entered(number, cohort.epoch)
 
     def _entered(self, number: int, epoch: wire.Epoch) -> None:
-        self._wire = self.replica.model.new_wire(len(epoch.members) * tail.TAIL_SLOTS)
+        ranks = len(epoch.members)
+        self._wire = self.replica.model.new_wire(self.cohort.rank, ranks, ranks * tail.TAIL_SLOTS)
         self._checkpoint_wanted = epoch.cause in (wire.EpochCause.DEATH, wire.EpochCause.REFORM)
         self.cohort.forget_old()
         pulse = self.cohort.line.pulse
@@ -260,24 +260,26 @@ class Loop:
             CollectiveFailedError: it failed, or the ranks' plans differ: nothing has changed.
             InterruptedCollectiveError: the wire buffer is lost to the abandoned operation; nothing else has changed.
         """
-        cohort, replica, buffer = self.cohort, self.replica, self._wire
-        assert cohort.group is not None and cohort.epoch is not None and buffer is not None
+        cohort, replica, packed = self.cohort, self.replica, self._wire
+        assert cohort.group is not None and cohort.epoch is not None and packed is not None
         self._phase(wire.Phase.REDUCE)
         members = cohort.members
-        finite = replica.model.pack(buffer, self.work.samples, lowest=cohort.rank == 0)
-        own = self._own_tail(finite)
-        replica.model.tail(buffer).copy_(torch.tensor(tail.encode(own, cohort.rank, len(members))))
+        replica.model.pack(packed, Share(self.work.batches, self.work.samples))
+        packed.write_tail(
+            *(tail.encode(self._own_tail(finite), cohort.rank, len(members)) for finite in (True, False))
+        )
         started = time.perf_counter()
-        cohort.group.all_reduce(buffer, cohort.interrupt)
+        cohort.group.all_reduce(packed.buffer, cohort.interrupt)
         self._reduce_ms = (time.perf_counter() - started) * 1000.0
-        reduced = tail.decode(replica.model.tail(buffer).tolist(), members)
+        reduced = tail.decode(packed.read_tail(), members)
+        finite = Flag.NONFINITE not in reduced.ranks[cohort.rank].flags
         if not reduced.agreed:
             digests = [rank.digest for rank in reduced.ranks]
             raise CollectiveFailedError(f"Ranks planned window {replica.control.window + 1} differently: {digests}.")
         before = replica.control
         if reduced.samples:
             try:
-                replica.commit(buffer, reduced)
+                replica.commit(packed, reduced)
             except ValueError as error:
                 raise CollectiveFailedError(f"The ranks' books differ: {error}") from error
             if self.audit is not None:
@@ -305,6 +307,7 @@ class Loop:
             formed_epoch=self.cohort.ready_for(),
             flags=self._flags(finite),
             digest=plan.digest(self.replica.control),
+            lr=self.replica.learning_rate(),
         )
 
     def _flags(self, finite: bool) -> Flag:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fdl_trainer import exchange, plan, treefile
-from fdl_trainer.averaging import ModelState
+from fdl_trainer.averaging import ModelState, Share, Wire
 from fdl_trainer.exchange import Decision, Held
 from fdl_trainer.groups import Group, Interrupt
 from fdl_trainer.plan import Control, PlanSpec
@@ -58,14 +58,21 @@ class Replica:
             self.live, self.control.window, self.entered, plan.digest(self.control), self.stopped, self.writable
         )
 
-    def commit(self, wire: torch.Tensor, tail: Tail) -> None:
+    def commit(self, wire: Wire, tail: Tail, *, delta: bool = False, alpha: float = 1.0) -> None:
         """Advance by a window whose reduce succeeded.
+
+        Args:
+            wire: the reduced wire buffer.
+            tail: the reduced tail.
+            delta: see :meth:`fdl_trainer.averaging.ModelState.commit`.
+            alpha: likewise.
 
         Raises:
             ValueError: the tail contradicts this rank's books; nothing has changed then.
         """
         control = plan.advance(self.control, tail, self.spec)
-        own_distance = self.model.commit(wire, tail.samples)
+        shares = [Share(rank.batches, rank.samples) for rank in tail.ranks]
+        own_distance = self.model.commit(wire, shares, delta=delta, alpha=alpha)
         self.control = control
         self.divergence = own_distance
 
@@ -113,6 +120,10 @@ class Replica:
     def optimizer_snapshot(self) -> Any:
         """A copy of the optimizer's state that training does not change any more."""
         return treefile.copied(self.optimizer.state_dict())
+
+    def learning_rate(self) -> float:
+        """The largest learning rate among the optimizer's parameter groups; 0 when it has none."""
+        return max((float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group), default=0.0)
 
     def reset_optimizer(self) -> None:
         """Forget the optimizer's state: it holds numbers that are not finite."""

@@ -49,6 +49,7 @@ class RankTail:
         formed_epoch: newest epoch that the rank has formed (a leaver: heard of).
         flags: :class:`Flag` bits.
         digest: the digest of the rank's plan, 24 bits.
+        lr: largest learning rate of the rank's optimizer; 0 when not known.
     """
 
     uid: str
@@ -63,6 +64,7 @@ class RankTail:
     formed_epoch: int = 0
     flags: Flag = NO_FLAGS
     digest: int = 0
+    lr: float = 0.0
 
     @property
     def leaving(self) -> bool:
@@ -70,7 +72,7 @@ class RankTail:
         return Flag.LEAVING in self.flags
 
 
-TAIL_SLOTS = 11
+TAIL_SLOTS = 12
 """Floats a rank."""
 
 
@@ -106,6 +108,11 @@ class Tail:
     def divergence(self) -> float:
         """The guard's D: the largest distance that any rank measured."""
         return max((rank.divergence for rank in self.ranks if math.isfinite(rank.divergence)), default=0.0)
+
+    @property
+    def lr(self) -> float:
+        """The largest learning rate that any rank trains with; 0 when none is known."""
+        return max((rank.lr for rank in self.ranks if math.isfinite(rank.lr)), default=0.0)
 
     @property
     def flags(self) -> Flag:
@@ -158,6 +165,7 @@ def encode(own: RankTail, rank: int, ranks: int) -> list[float]:
         own.formed_epoch,
         int(own.flags),
         own.digest,
+        own.lr,
     )
     return [0.0] * (rank * TAIL_SLOTS) + [float(slot) for slot in slots] + [0.0] * ((ranks - rank - 1) * TAIL_SLOTS)
 
@@ -191,4 +199,5 @@ def _rank(slots: Sequence[float], uid: str) -> RankTail:
         formed_epoch=formed_epoch,
         flags=Flag(flags),
         digest=digest,
+        lr=float(slots[11]),
     )

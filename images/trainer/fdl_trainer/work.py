@@ -77,6 +77,7 @@ class WindowWork:
         formed_epoch: int,
         flags: Flag,
         digest: int,
+        lr: float = 0.0,
     ) -> RankTail:
         """This rank's slots of the tail; without ``finite``, its batches count for nothing."""
         return RankTail(
@@ -92,6 +93,7 @@ class WindowWork:
             formed_epoch=formed_epoch,
             flags=flags,
             digest=digest,
+            lr=lr,
         )
 
     def is_prefix_of(self, lease: list[Span]) -> bool:

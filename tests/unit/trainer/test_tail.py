@@ -23,11 +23,18 @@ tails = st.builds(
     formed_epoch=counters,
     flags=st.integers(0, 15).map(Flag),
     digest=counters,
+    lr=figures,
 )
 
 
 def as_fp32(value: float) -> float:
     return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def test_the_learning_rate_is_the_largest_that_anybody_trains_with() -> None:
+    ranks = [RankTail("a", lr=0.5), RankTail("b", lr=math.nan), RankTail("c", lr=0.75)]
+    assert decode(reduced(*ranks), ["a", "b", "c"]).lr == 0.75
+    assert decode(reduced(RankTail("a")), ["a"]).lr == 0.0
 
 
 @given(ranks=st.lists(tails, min_size=1, max_size=6))
