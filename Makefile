@@ -62,7 +62,7 @@ verify: setup ## generated files are up to date; format, lint, types and import 
 	@$(PY) -m tools.generate --check
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy $(addprefix -p ,$(PACKAGES)) -p tools.generate -p bench
+	.venv/bin/mypy $(addprefix -p ,$(PACKAGES)) -p tools.generate -p tools.loopback -p bench
 	.venv/bin/lint-imports
 
 .PHONY: generate
