@@ -23,7 +23,7 @@ tails = st.builds(
     formed_epoch=counters,
     flags=st.integers(0, 15).map(Flag),
     digest=counters,
-    lr=figures,
+    lr=fp32,
 )
 
 
