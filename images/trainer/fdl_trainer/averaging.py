@@ -15,7 +15,7 @@ plus that shifted mean squared. Without the shift, ``E[v + m^2] - m^2`` cancels 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +32,57 @@ class _Moments:
 
     mean: int
     var: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a rank did in a window, as all ranks read it in the tail: its weight follows from it.
+
+    Args:
+        batches: micro-batches.
+        samples: samples in them.
+    """
+
+    batches: int
+    samples: int
+
+
+class Wire:
+    """One epoch's wire buffer: a rank's contribution before the reduce, the sum of all after it.
+
+    Args:
+        buffer: what the group reduces, in one operation.
+        rank: this rank's place in the epoch.
+        ranks: ranks of the epoch.
+        tail_numel: floats of the tail, all ranks' together.
+
+    Attributes:
+        finite: whether the packed model was finite, bool, shape ``[]``, on the buffer's device.
+    """
+
+    def __init__(self, buffer: Tensor, rank: int, ranks: int, tail_numel: int) -> None:
+        self.buffer = buffer
+        self.rank = rank
+        self.ranks = ranks
+        self.tail_numel = tail_numel
+        self.finite = torch.ones((), dtype=torch.bool, device=buffer.device)
+
+    def write_tail(self, finite: Sequence[float], otherwise: Sequence[float]) -> None:
+        """Write the tail, after :meth:`ModelState.pack`: one of two, since the host may not know yet which is true.
+
+        Args:
+            finite: the tail if the packed model was finite.
+            otherwise: the tail if it was not.
+        """
+        tails = torch.tensor([list(finite), list(otherwise)]).to(self.buffer.device, non_blocking=True)
+        self._tail().copy_(torch.where(self.finite, tails[0], tails[1]))
+
+    def read_tail(self) -> list[float]:
+        """The tail; waits for the device."""
+        return [float(value) for value in self._tail().tolist()]
+
+    def _tail(self) -> Tensor:
+        return self.buffer[self.buffer.numel() - self.tail_numel :]
 
 
 class ModelState:
@@ -70,6 +121,7 @@ class ModelState:
         self.lane_numel = LANES * sum(tensor.numel() for _, tensor in self._integer)
         self._committed = torch.zeros(self.numel)
         self._next = torch.zeros(self.numel)
+        self._snapshot: Tensor | None = None
 
     @property
     def numel(self) -> int:
@@ -81,13 +133,9 @@ class ModelState:
         """The committed buffer, fp32, shape ``[numel]``. Immutable until the commit after the next."""
         return self._committed
 
-    def new_wire(self, tail_numel: int) -> Tensor:
-        """A fresh wire buffer for groups whose tail has ``tail_numel`` elements."""
-        return torch.zeros(self.numel + tail_numel)
-
-    def tail(self, wire: Tensor) -> Tensor:
-        """The tail's view of a wire buffer."""
-        return wire[self.numel :]
+    def new_wire(self, rank: int, ranks: int, tail_numel: int) -> Wire:
+        """A fresh wire buffer of an epoch."""
+        return Wire(torch.zeros(self.numel + tail_numel), rank, ranks, tail_numel)
 
     @torch.no_grad()
     def capture(self) -> None:
@@ -97,50 +145,77 @@ class ModelState:
         self._swap()
 
     @torch.no_grad()
-    def pack(self, wire: Tensor, samples: int, *, lowest: bool) -> bool:
+    def pack(self, wire: Wire, share: Share, *, keep_snapshot: bool = False) -> None:
         """Write this rank's contribution into the wire buffer; the tail is left alone.
+
+        Without samples, and when the live model is not finite (``wire.finite``), the contribution is zeros and not a
+        product: ``0 x NaN`` is NaN.
 
         Args:
             wire: from :meth:`new_wire`.
-            samples: weight. With zero the contribution is zeros (not a product: ``0 x NaN`` is NaN).
-            lowest: whether this is the lowest rank of the epoch, which gives the integer buffers.
-
-        Returns:
-            False when the live model is not finite: the contribution is zeros then and must count no batch.
+            share: what this rank did in the window.
+            keep_snapshot: keep what was packed, so that training may go on during the reduce and
+                :meth:`commit` with ``delta`` corrects for it. One at a time.
         """
-        scaled = wire[: self.scaled_numel]
-        finite = True
-        if samples > 0:
-            views = self._views(wire)
-            torch._foreach_copy_(views, self._live)
+        flat = wire.buffer
+        scaled = flat[: self.scaled_numel]
+        views = self._views(flat)
+        torch._foreach_copy_(views, self._live)
+        if keep_snapshot:
+            self._snapshot = scaled.clone()
+        wire.finite = torch.ones((), dtype=torch.bool)
+        if share.samples > 0:
             self._shift_moments(views)
-            scaled.mul_(float(samples))
-            finite = bool(torch.isfinite(scaled.sum()))
-        if samples == 0 or not finite:
+            scaled.mul_(float(share.samples))
+            wire.finite = torch.isfinite(scaled.sum())
+        if share.samples == 0 or not wire.finite:
             scaled.zero_()
-        if lowest:
-            self._encode_integers(wire)
+        if wire.rank == 0:
+            self._encode_integers(flat)
         else:
-            wire[self.scaled_numel : self.numel].zero_()
-        return finite
+            flat[self.scaled_numel : self.numel].zero_()
 
     @torch.no_grad()
-    def commit(self, wire: Tensor, total_samples: int) -> float:
-        """Make the reduced wire buffer the committed state and copy it into the live model.
+    def commit(self, wire: Wire, shares: Sequence[Share], *, delta: bool = False, alpha: float = 1.0) -> float:
+        """Make the reduced wire buffer the committed state, and bring it into the live model.
 
         The division is by a tensor: by a Python number it differs between device kinds.
 
+        Args:
+            wire: reduced.
+            shares: of all ranks, in order, from the reduced tail.
+            delta: add ``alpha * (committed - snapshot)`` to the live model instead of overwriting it, so that what
+                it learnt since :meth:`pack` with ``keep_snapshot`` stays.
+            alpha: share of the correction; below 1 the replicas stay apart, as in elastic averaging (EASGD).
+
         Returns:
-            How far the live model was from the average, relative to the average's norm.
+            How far the packed model was from the average, relative to the average's norm.
         """
-        total = torch.tensor(float(total_samples))
-        torch.div(wire[: self.scaled_numel], total, out=self._next[: self.scaled_numel])
-        self._next[self.scaled_numel :].copy_(wire[self.scaled_numel : self.numel])
+        flat = wire.buffer
+        total = torch.tensor(float(sum(share.samples for share in shares)))
+        torch.div(flat[: self.scaled_numel], total, out=self._next[: self.scaled_numel])
+        self._next[self.scaled_numel :].copy_(flat[self.scaled_numel : self.numel])
         self._unshift_moments()
         self._swap()
+        if delta:
+            return self._correct(alpha)
         distance = self._distance()
         self.apply()
         return distance
+
+    def _correct(self, alpha: float) -> float:
+        snapshot, committed = self._snapshot, self._committed[: self.scaled_numel]
+        if snapshot is None:
+            raise RuntimeError("a delta needs the snapshot of pack(keep_snapshot=True); it serves one commit")
+        self._snapshot = None
+        torch.sub(committed, snapshot, out=snapshot)
+        apart, norm = float(snapshot.norm()), float(committed.norm())
+        if not math.isfinite(apart):
+            self.apply()
+            return 0.0
+        torch._foreach_add_(self._live, self._views(snapshot.mul_(alpha)))
+        self._decode_integers(self._committed)
+        return apart / norm if norm > 0.0 else 0.0
 
     @torch.no_grad()
     def adopt(self, flat: Tensor) -> None:

@@ -265,9 +265,7 @@ class Loop:
         self._phase(wire.Phase.REDUCE)
         members = cohort.members
         replica.model.pack(packed, Share(self.work.batches, self.work.samples))
-        packed.write_tail(
-            *(tail.encode(self._own_tail(finite), cohort.rank, len(members)) for finite in (True, False))
-        )
+        packed.write_tail(*(tail.encode(self._own_tail(finite), cohort.rank, len(members)) for finite in (True, False)))
         started = time.perf_counter()
         cohort.group.all_reduce(packed.buffer, cohort.interrupt)
         self._reduce_ms = (time.perf_counter() - started) * 1000.0

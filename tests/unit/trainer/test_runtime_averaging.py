@@ -1,21 +1,23 @@
 """What an average is: weighted by work, exact for integers and BatchNorm, harmless when it fails."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fdl_trainer.averaging import ModelState
+from fdl_trainer.averaging import ModelState, Share, Wire
 
 
-def reduce(states: list[ModelState], weights: list[int]) -> torch.Tensor:
+def reduce(states: list[ModelState], samples: list[int]) -> tuple[Wire, list[Share]]:
     """One rank's view of the all-reduce: the sum of everybody's wire buffer."""
-    total = torch.zeros(states[0].numel)
-    for rank, (state, weight) in enumerate(zip(states, weights, strict=True)):
-        wire = state.new_wire(0)
-        state.pack(wire, weight, lowest=rank == 0)
-        total += wire
-    return total
+    wires = [state.new_wire(rank, len(states), 0) for rank, state in enumerate(states)]
+    shares = [Share(1 if count else 0, count) for count in samples]
+    for state, wire, share in zip(states, wires, shares, strict=True):
+        state.pack(wire, share)
+    for wire in wires[1:]:
+        wires[0].buffer += wire.buffer
+    return wires[0], shares
 
 
 class Odd(nn.Module):
@@ -55,7 +57,7 @@ def test_one_step_each_averages_to_one_step_on_the_big_batch(sizes: list[int], s
 
     models = [step(x, y) for x, y in zip(torch.split(data, sizes), torch.split(target, sizes), strict=True)]
     states = [ModelState(model) for model in models]
-    states[0].commit(reduce(states, sizes), sum(sizes))
+    states[0].commit(*reduce(states, sizes))
     big = step(data, target)
     assert torch.allclose(models[0].weight, big.weight, atol=1e-5)
     assert torch.allclose(models[0].bias, big.bias, atol=1e-5)
@@ -77,7 +79,7 @@ def test_batchnorm_is_pooled_as_if_one_rank_had_seen_it_all(sizes: list[int], me
         norm.running_var.copy_(part.var(0, unbiased=False))
         states.append(state)
         norms.append(norm)
-    states[0].commit(reduce(states, sizes), sum(sizes))
+    states[0].commit(*reduce(states, sizes))
     exact = data.double()
     pooled_mean, pooled_var = norms[0].running_mean, norms[0].running_var
     assert pooled_mean is not None and pooled_var is not None
@@ -91,7 +93,7 @@ def test_integers_come_from_the_lowest_rank_bit_for_bit() -> None:
     low.mask.copy_(torch.tensor([False, True]))
     states = [ModelState(low), ModelState(high)]
     wanted = low.big.clone()
-    states[1].commit(reduce(states, [1, 3]), 4)
+    states[1].commit(*reduce(states, [1, 3]))
     assert torch.equal(high.big, wanted) and high.mask.tolist() == [False, True]
 
 
@@ -100,7 +102,7 @@ def test_a_rank_without_work_contributes_zeros_even_when_its_model_is_nan() -> N
     nn.init.constant_(idle.weight, float("nan"))
     before = model.weight.detach().clone()
     states = [ModelState(model), ModelState(idle)]
-    states[1].commit(reduce(states, [5, 0]), 5)
+    states[1].commit(*reduce(states, [5, 0]))
     torch.testing.assert_close(idle.weight.detach(), before, rtol=1e-6, atol=0.0)  # 5 w / 5 may round
 
 
@@ -108,9 +110,11 @@ def test_a_model_that_is_not_finite_is_noticed_and_contributes_nothing() -> None
     model = nn.Linear(2, 2)
     nn.init.constant_(model.bias, float("inf"))
     state = ModelState(model)
-    wire = state.new_wire(0)
-    assert not state.pack(wire, 3, lowest=True)
-    assert not wire.any()
+    wire = state.new_wire(0, 1, 2)
+    state.pack(wire, Share(1, 3))
+    wire.write_tail([1.0, 2.0], [0.0, 3.0])
+    assert not wire.finite and wire.read_tail() == [0.0, 3.0]
+    assert wire.buffer.tolist() == [0.0] * state.numel + [0.0, 3.0]
 
 
 def test_packing_touches_neither_the_live_model_nor_the_committed_state() -> None:
@@ -119,9 +123,9 @@ def test_packing_touches_neither_the_live_model_nor_the_committed_state() -> Non
     state.capture()
     live = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     committed = state.committed.clone()
-    wire = state.new_wire(7)
-    state.pack(wire, 11, lowest=True)
-    wire.fill_(float("nan"))  # as a failed reduce may leave it
+    wire = state.new_wire(0, 1, 7)
+    state.pack(wire, Share(2, 11))
+    wire.buffer.fill_(float("nan"))  # as a failed reduce may leave it
     assert all(torch.equal(live[name], tensor) for name, tensor in model.state_dict().items())
     assert torch.equal(committed, state.committed)
 
@@ -153,4 +157,22 @@ def test_distance_to_the_average_is_relative() -> None:
     for model, value in zip(models, (1.0, 3.0), strict=True):
         nn.init.constant_(model.weight, value)
     states = [ModelState(model) for model in models]
-    assert abs(states[0].commit(reduce(states, [1, 1]), 2) - 0.5) < 1e-6
+    assert abs(states[0].commit(*reduce(states, [1, 1])) - 0.5) < 1e-6
+
+
+def test_what_was_learnt_during_the_reduce_stays() -> None:
+    models = [nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)]
+    states = [ModelState(model) for model in models]
+    for model, value in zip(models, (1.0, 3.0), strict=True):
+        nn.init.constant_(model.weight, value)
+    wire = states[0].new_wire(0, 2, 0)
+    states[0].pack(wire, Share(1, 1), keep_snapshot=True)
+    other = states[1].new_wire(1, 2, 0)
+    states[1].pack(other, Share(1, 1))
+    wire.buffer += other.buffer
+    with torch.no_grad():
+        models[0].weight.add_(0.25)  # trained while the reduce was under way
+    distance = states[0].commit(wire, [Share(1, 1)] * 2, delta=True)
+    assert states[0].committed[0] == 2.0 and models[0].weight.item() == 2.25 and distance == 0.5
+    with pytest.raises(RuntimeError, match="snapshot"):
+        states[0].commit(wire, [Share(1, 1)] * 2, delta=True)
