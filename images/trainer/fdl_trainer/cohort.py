@@ -13,7 +13,7 @@ from fdl_api import wire
 from fdl_trainer.control import Pulse
 from fdl_trainer.ending import RunEndedError
 from fdl_trainer.epochs import EpochBook
-from fdl_trainer.groups import Group, Reaper, form_gloo
+from fdl_trainer.groups import Fabric, Group, Place, Reaper, form
 from fdl_trainer.store import StoreTransport
 
 log = logging.getLogger(__name__)
@@ -51,14 +51,22 @@ class Cohort:
         address: where other ranks reach this one.
         uid: UID of this rank.
         connect: makes the line; it is given the callback for new epochs.
+        fabric: what the groups are made of.
     """
 
-    def __init__(self, address: str, book: EpochBook, connect: Callable[[Callable[[wire.Epoch], None]], Line]) -> None:
+    def __init__(
+        self,
+        address: str,
+        book: EpochBook,
+        connect: Callable[[Callable[[wire.Epoch], None]], Line],
+        fabric: Fabric | None = None,
+    ) -> None:
         self.line = connect(self._on_epoch)
         self.group: Group | None = None
         self.epoch: wire.Epoch | None = None
         self.reaper = Reaper()
         self._address = address
+        self._fabric = fabric or Fabric()
         self._book = book
         self._groups: dict[int, Group] = {}
         self._former: list[Group] = []
@@ -147,15 +155,8 @@ class Cohort:
         number = epoch.epoch
         rank = [member.uid for member in epoch.members].index(self._book.uid)
         try:
-            group = form_gloo(
-                self.line,
-                epoch=number,
-                rank=rank,
-                size=len(epoch.members),
-                address=self._address,
-                reaper=self.reaper,
-                interrupt=lambda: not self._wanted(number),
-            )
+            place = Place(number, rank, [member.cohort for member in epoch.members], self._address)
+            group = form(self.line, place, self._fabric, self.reaper, lambda: not self._wanted(number))
         except RuntimeError as error:
             log.info("the group of epoch %d was not formed: %s", number, error)
             if self._wanted(number):

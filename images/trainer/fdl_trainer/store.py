@@ -2,7 +2,7 @@
 
 Process groups find their peers through a key-value store. This one speaks the run's own protocol
 (``StoreSet``, ``StoreGet``), so that no rank hosts anything that the others would lose with it.
-Gloo calls ``set``, ``wait`` and ``get`` only, from C++ with the GIL, on torch 2.6 as on 2.15.
+Gloo and NCCL call ``set``, ``wait`` and ``get`` only, from C++ with the GIL, on torch 2.6 as on 2.15.
 """
 
 import threading
@@ -29,18 +29,27 @@ class StoreTransport(Protocol):
 
 
 class EpochStore(Store):
-    """One epoch's keys. Values never change once set, so each is fetched once."""
+    """One epoch's keys. Values never change once set, so each is fetched once.
 
-    def __init__(self, transport: StoreTransport, epoch: int) -> None:
+    Args:
+        transport: carries the requests.
+        epoch: number of the membership epoch.
+        prefix: begins all keys, where an epoch has several groups.
+    """
+
+    def __init__(self, transport: StoreTransport, epoch: int, prefix: str = "") -> None:
         super().__init__()
         self._transport = transport
         self._epoch = epoch
+        self._prefix = prefix
         self._known: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     def set(self, key: str, value: bytes | str) -> None:
         """Set ``key``; raises StoreClosedError when the epoch is over."""
-        self._transport.store_set(self._epoch, key, value.encode() if isinstance(value, str) else bytes(value))
+        self._transport.store_set(
+            self._epoch, self._prefix + key, value.encode() if isinstance(value, str) else bytes(value)
+        )
 
     def get(self, key: str) -> bytes:
         """Value of ``key``, waited for; raises StoreClosedError when the epoch is over."""
@@ -54,6 +63,7 @@ class EpochStore(Store):
             missing = [key for key in keys if key not in self._known]
         if not missing:
             return
-        values = self._transport.store_get(self._epoch, missing, timeout.total_seconds())
+        prefixed = [self._prefix + key for key in missing]
+        values = self._transport.store_get(self._epoch, prefixed, timeout.total_seconds())
         with self._lock:
             self._known.update(zip(missing, values, strict=True))

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from fdl_trainer.groups import CollectiveFailedError, Group, InterruptedCollectiveError, LocalGroup, Reaper, form_gloo
+from fdl_trainer.groups import (
+    CollectiveFailedError,
+    Fabric,
+    Group,
+    InterruptedCollectiveError,
+    LocalGroup,
+    Place,
+    Reaper,
+)
+from fdl_trainer.groups import form as form_group
 from fdl_trainer.store import EpochStore, StoreClosedError
 
 LIMIT = 30.0
@@ -53,11 +62,15 @@ def all_of(calls: list[Callable[[], Any]]) -> list[Future[Any]]:
         return [pool.submit(call) for call in calls]
 
 
+def place(rank: int, ranks: int) -> Place:
+    return Place(epoch=1, rank=rank, cohorts=["cpu"] * ranks, address="127.0.0.1")
+
+
 def form(ranks: int, reaper: Reaper) -> list[Group]:
     shared = Shared()
 
     def one(rank: int) -> Group:
-        return form_gloo(shared, epoch=1, rank=rank, size=ranks, address="127.0.0.1", reaper=reaper, interrupt=never)
+        return form_group(shared, place(rank, ranks), Fabric(), reaper, never)
 
     return [future.result(LIMIT) for future in all_of([lambda rank=rank: one(rank) for rank in range(ranks)])]  # type: ignore[misc]
 
@@ -113,16 +126,14 @@ def test_a_failed_operation_frees_the_others_too() -> None:
 def test_forming_a_cancelled_epoch_fails_at_once() -> None:
     shared = Shared()
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(
-            form_gloo, shared, epoch=1, rank=0, size=2, address="127.0.0.1", reaper=Reaper(), interrupt=never
-        )
+        future = pool.submit(form_group, shared, place(0, 2), Fabric(), Reaper(), never)
         shared.close()
         with pytest.raises(RuntimeError, match="cancelled"):
             future.result(LIMIT)
 
 
 def test_a_single_rank_needs_no_rendezvous() -> None:
-    group = form_gloo(Shared(), epoch=1, rank=0, size=1, address="127.0.0.1", reaper=Reaper(), interrupt=never)
+    group = form_group(Shared(), place(0, 1), Fabric(), Reaper(), never)
     assert isinstance(group, LocalGroup)
     buffer = torch.arange(3.0)
     group.all_reduce(buffer, never)
