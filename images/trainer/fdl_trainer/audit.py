@@ -34,9 +34,17 @@ class AuditLog:
         self._file: TextIO = (directory / f"{member}-{local_rank}.jsonl").open("a", encoding="utf-8")
         self._head = {"uid": uid, "attempt": attempt}
 
-    def batch(self, window: int, ordinal: int, data_epoch: int, indices: Sequence[int]) -> None:
-        """The loader handed out a micro-batch, number ``ordinal`` (from 0) of the rank in this window."""
-        self._write({"k": "batch", **self._head, "window": window, "n": ordinal, "dataEpoch": data_epoch}, indices)
+    def batch(
+        self, window: int, ordinal: int, data_epoch: int, indices: Sequence[int], skipped: Sequence[int] = ()
+    ) -> None:
+        """The loader handed out a micro-batch, number ``ordinal`` (from 0) of the rank in this window.
+
+        ``skipped`` are the samples that belong to it and could not be read.
+        """
+        record = {"k": "batch", **self._head, "window": window, "n": ordinal, "dataEpoch": data_epoch}
+        if skipped:
+            record["skipped"] = list(map(int, skipped))
+        self._write(record, indices)
 
     def commit(self, epoch: int, window: int, contributions: Mapping[str, int]) -> None:
         """The rank committed a window of these ranks' first batches."""
@@ -63,7 +71,7 @@ class AuditLog:
 
 @dataclass(frozen=True)
 class EpochProof:
-    """One pass over the data."""
+    """One pass over the data. ``skipped`` samples could not be read: they are neither committed nor missing."""
 
     data_epoch: int
     committed: int
@@ -71,6 +79,7 @@ class EpochProof:
     duplicated: int
     first_missing: tuple[int, ...] = ()
     first_duplicated: tuple[int, ...] = ()
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ class Proof:
                 {
                     "dataEpoch": epoch.data_epoch,
                     "committed": epoch.committed,
+                    "skipped": epoch.skipped,
                     "missing": epoch.missing,
                     "duplicated": epoch.duplicated,
                     "firstMissing": list(epoch.first_missing),
@@ -122,8 +132,8 @@ class Proof:
 class _Logs:
     """The lines of all files, by kind."""
 
-    batches: dict[tuple[int, str, int], dict[int, tuple[int, list[int]]]] = field(default_factory=dict)
-    """(attempt, uid, window) -> ordinal -> (data epoch, indices)."""
+    batches: dict[tuple[int, str, int], dict[int, tuple[int, list[int], list[int]]]] = field(default_factory=dict)
+    """(attempt, uid, window) -> ordinal -> (data epoch, indices, skipped indices)."""
     commits: dict[tuple[int, int], dict[int, dict[str, int]]] = field(default_factory=dict)
     """(attempt, window) -> epoch -> contributions."""
     resumes: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -154,6 +164,7 @@ def prove(files: Iterable[Path], samples: int, data_epochs: int) -> Proof:
         _read(path, logs)
     counted = _counting_commits(logs)
     seen: list[Counter[int]] = [Counter() for _ in range(data_epochs)]
+    left_out = [0] * data_epochs
     committed = 0
     for (attempt, window), contributions in sorted(counted.items()):
         for uid, batches in sorted(contributions.items()):
@@ -165,18 +176,20 @@ def prove(files: Iterable[Path], samples: int, data_epochs: int) -> Proof:
                         f"{ordinal}."
                     )
                     continue
-                data_epoch, indices = handed_out[ordinal]
-                if not 0 <= data_epoch < data_epochs or not all(0 <= index < samples for index in indices):
+                data_epoch, indices, skipped = handed_out[ordinal]
+                every = [*indices, *skipped]
+                if not 0 <= data_epoch < data_epochs or not all(0 <= index < samples for index in every):
                     logs.problems.append(
                         f"Batch {ordinal} of rank {uid} in window {window} lies outside of {data_epochs} passes over "
                         f"{samples} samples."
                     )
                     continue
-                seen[data_epoch].update(indices)
+                seen[data_epoch].update(every)
+                left_out[data_epoch] += len(skipped)
                 committed += len(indices)
     handed_out_total = sum(len(item[1]) for window in logs.batches.values() for item in window.values())
     return Proof(
-        epochs=tuple(_epoch_proof(i, counts, samples) for i, counts in enumerate(seen)),
+        epochs=tuple(_epoch_proof(i, counts, samples, left_out[i]) for i, counts in enumerate(seen)),
         windows=len(counted),
         void=sum(len(by_epoch) for by_epoch in logs.commits.values()) - len(counted),
         uncommitted=handed_out_total + logs.void - committed,
@@ -184,12 +197,13 @@ def prove(files: Iterable[Path], samples: int, data_epochs: int) -> Proof:
     )
 
 
-def _epoch_proof(data_epoch: int, counts: Counter[int], samples: int) -> EpochProof:
+def _epoch_proof(data_epoch: int, counts: Counter[int], samples: int, skipped: int) -> EpochProof:
     missing = [index for index in range(samples) if index not in counts]
     duplicated = sorted(index for index, count in counts.items() if count > 1)
     return EpochProof(
         data_epoch=data_epoch,
-        committed=sum(counts.values()),
+        committed=sum(counts.values()) - skipped,
+        skipped=skipped,
         missing=len(missing),
         duplicated=len(duplicated),
         first_missing=tuple(missing[:SHOWN]),
@@ -263,7 +277,7 @@ def _take(record: dict[str, Any], logs: _Logs) -> None:
     kind = record["k"]
     if kind == "batch":
         ordinals = logs.batches.setdefault((attempt, uid, window), {})
-        item = (int(record["dataEpoch"]), list(record["indices"]))
+        item = (int(record["dataEpoch"]), list(record["indices"]), list(record.get("skipped", [])))
         if ordinals.setdefault(int(record["n"]), item) is not item:
             logs.problems.append(f"Rank {uid} was handed batch {record['n']} of window {window} twice.")
     elif kind == "commit":
@@ -301,9 +315,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _print_table(proof: Proof) -> None:
-    print(f"{'epoch':>5} {'committed':>10} {'missing':>8} {'twice':>8}")
+    print(f"{'epoch':>5} {'committed':>10} {'skipped':>8} {'missing':>8} {'twice':>8}")
     for epoch in proof.epochs:
-        print(f"{epoch.data_epoch:>5} {epoch.committed:>10} {epoch.missing:>8} {epoch.duplicated:>8}")
+        print(
+            f"{epoch.data_epoch:>5} {epoch.committed:>10} {epoch.skipped:>8} {epoch.missing:>8} {epoch.duplicated:>8}"
+        )
     for problem in proof.problems:
         print(f"problem: {problem}")
     verdict = "every sample exactly once per epoch" if proof.ok else "the samples do NOT add up"

@@ -44,3 +44,8 @@ def sample_of(dataset: Any, index: int) -> Any:
     """One sample, as the script's dataset gives it."""
     tensors = tensors_of(dataset)
     return dataset[index] if tensors is None else tuple(tensor[index] for tensor in tensors)
+
+
+def block_of(dataset: Any) -> int:
+    """Samples that must stay together in the order: a shard's records (:mod:`fdl_trainer.sharded`), else 1."""
+    return int(getattr(dataset, "records_per_shard", 1))

@@ -138,7 +138,7 @@ def _fault(reason: Ended, message: str, error: BaseException) -> tuple[Terminati
 def _raised_by_us(error: BaseException) -> bool:
     """Whether the fault is fdl's: raised in its code, and not about the arguments that a script gave it."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = bool(frames) and str(Path(frames[-1].filename).parent) == _HERE
+    ours = bool(frames) and Path(frames[-1].filename).is_relative_to(_HERE)
     return ours and not isinstance(error, ValueError | TypeError)
 
 

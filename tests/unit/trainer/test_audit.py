@@ -222,7 +222,7 @@ def test_the_command_prints_table_and_json(logs: Logs, capsys: pytest.CaptureFix
     whole(logs, {2: [11]})
     assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["0", "12", "0", "0"]
+    assert lines[1].split() == ["0", "12", "0", "0", "0"]
     assert lines[-1] == "every sample exactly once per epoch (2 windows; 0 samples handed out in vain)"
     assert main([*arguments, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
