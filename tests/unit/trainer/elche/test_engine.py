@@ -2,6 +2,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -33,7 +34,7 @@ class Cohort:
     def window(self, ms: Mapping[str, float], wait_ms: float = 0.0, divergence: float = 0.0) -> None:
         quotas = self.quotas
         self.history.append((self.state.anchor, quotas))
-        reports = [RankReport(uid, quotas[uid], ms[uid] * quotas[uid], wait_ms * quotas[uid]) for uid in ms]
+        reports = [RankReport(uid, quotas[uid], ms[uid] * quotas[uid], wait_ms * (quotas[uid] - 1)) for uid in ms]
         self.state = elche.observe(
             self.state,
             reports,
@@ -333,14 +334,28 @@ times = st.floats(0.01, 1e4)
     diff=st.none() | st.integers(0, 50),
     epoch_batches=st.integers(1, 1000),
     policy=st.sampled_from(Policy),
+    guard=st.sampled_from(["none", "level", "growth"]),
+    ratios=st.none() | st.just((0.2, 0.3, 0.5)) | st.just((0.5, 0.5)),
+    distances=st.lists(st.floats(0.0, 10.0), min_size=20, max_size=20),
 )
 def test_whatever_is_measured_quotas_stay_in_their_bounds_and_the_state_survives_json(
-    speeds: list[list[float]], reduce_ms: float, anchor: int, diff: int | None, epoch_batches: int, policy: Policy
+    speeds: list[list[float]],
+    reduce_ms: float,
+    anchor: int,
+    diff: int | None,
+    epoch_batches: int,
+    policy: Policy,
+    guard: Literal["none", "level", "growth"],
+    ratios: tuple[float, ...] | None,
+    distances: list[float],
 ) -> None:
-    cohort = Cohort(ElcheSpec(anchor=anchor, max_anchor=200, max_batch_diff=diff), ["a", "b", "c"], policy)
+    spec = ElcheSpec(
+        anchor=anchor, max_anchor=200, max_batch_diff=diff, guard=guard, meta_controller=True, partition_ratios=ratios
+    )
+    cohort = Cohort(spec, ["a", "b", "c"], policy)
     cohort.reduce_ms, cohort.epoch_batches = reduce_ms, epoch_batches
-    for ms in speeds:
-        cohort.window(dict(zip("abc", ms, strict=True)))
+    for ms, divergence in zip(speeds, distances, strict=False):
+        cohort.window(dict(zip("abc", ms, strict=True)), divergence=divergence)
         total = sum(cohort.quotas.values())
         assert all(quota >= 1 for quota in cohort.quotas.values())
         assert total <= max(epoch_batches, 3)
@@ -355,3 +370,107 @@ def test_steady_ranks_end_within_one_batch_of_equal_time(ratio: float, slow: flo
     cohort.windows(8, {"fast": slow / ratio, "slow": slow})
     quotas = cohort.quotas
     assert abs(quotas["fast"] / ratio - quotas["slow"]) <= 1.0 + 1e-9
+
+
+def test_a_window_is_measured_with_data_waits_only_if_every_rank_that_counts_has_one() -> None:
+    """The wait for a window's first batch is its fill, so a rank with one batch has none."""
+    cohort = Cohort(ElcheSpec(anchor=1), ["fast", "slow"])
+    for _ in range(2):
+        cohort.window({"fast": 4.0, "slow": 8.0}, wait_ms=4.0)
+    assert cohort.quotas == {"fast": 2, "slow": 1}
+    assert cohort.state.ranks["fast"].ring == (8.0,), "8 ms with the wait, as long as both had two batches"
+    cohort.window({"fast": 4.0, "slow": 8.0}, wait_ms=4.0)
+    assert cohort.state.ranks["fast"].suspect == 4.0, "now all are measured without"
+    assert cohort.state.ranks["slow"].suspect == 8.0
+
+
+def test_a_rank_that_is_not_finite_is_in_the_journal_and_keeps_its_speed() -> None:
+    cohort = Cohort(ElcheSpec(), ["a", "b"])
+    cohort.windows(3, {"a": 4.0, "b": 8.0})
+    reports = [RankReport("a", 20, 80.0, 0.0), RankReport("b", 0, 80.0, 0.0)]
+    state = elche.observe(
+        cohort.state,
+        reports,
+        reduce_ms=0,
+        fill_ms=0,
+        spec=cohort.spec,
+        policy=Policy.CADENCE,
+        window=4,
+        quarantined=["b"],
+    )
+    assert state.ms_per_batch("b") == 8.0
+    (record,) = state.guard.journal.last
+    assert (record.window, record.guard, record.action) == (4, "finite", "quarantine")
+    assert record.why == "The model of rank b is not finite; its batches do not count."
+
+
+def test_growth_is_allowed_again_when_the_learning_rate_falls() -> None:
+    cohort = Cohort(ElcheSpec(anchor=10), ["a"])
+    latched = cohort.state = ElcheState(anchor=10, growth_latched=True)
+    for lr in (0.1, 0.01):
+        latched = elche.observe(
+            latched, [], reduce_ms=0, fill_ms=0, spec=cohort.spec, policy=Policy.CADENCE, lr=lr, divergence=0.02
+        )
+        assert latched.growth_latched is (lr == 0.1)
+    assert latched.guard.journal.counts == {"loosen": 1}
+
+
+def test_ratios_are_fixed_shares_in_sync_modes() -> None:
+    spec = ElcheSpec(partition_ratios=(0.7, 0.3))
+    cohort = Cohort(spec, ["a", "b"], Policy.SYNC)
+    cohort.windows(3, {"a": 4.0, "b": 9.2})
+    assert cohort.quotas == {"a": 7, "b": 3}
+    cohort.state = elche.admit(cohort.state, {"c": 1})
+    cohort.windows(2, {"a": 4.0, "b": 9.2, "c": 5.0})
+    assert cohort.quotas == {"a": 1, "b": 1, "c": 1}, "two ratios do not fit three ranks"
+
+
+def test_ratios_seed_the_first_windows_of_a_cadence_and_no_more() -> None:
+    spec = ElcheSpec(partition_ratios=(0.8, 0.2))
+    first = elche.first_quotas(elche.create(spec, Policy.CADENCE), ["a", "b"], ["a", "b"], spec, Policy.CADENCE)
+    assert first == {"a": 8, "b": 2}
+    cohort = Cohort(spec, ["a", "b"])
+    cohort.state = elche.admit(elche.create(spec, Policy.CADENCE), first)
+    cohort.window({"a": 4.0, "b": 8.0})
+    assert cohort.quotas == {"a": 8, "b": 2}, "the first window is no sample"
+    cohort.window({"a": 4.0, "b": 8.0})
+    assert cohort.quotas == {"a": 20, "b": 10}
+    joiner = elche.first_quotas(cohort.state, ["c"], ["b", "c"], spec, Policy.CADENCE)
+    assert joiner == {"c": 2}, "once speeds are measured, ratios mean nothing"
+
+
+def test_a_jittery_rank_gets_more_than_its_quota_and_a_deadline_if_ranks_can_stop_by_time() -> None:
+    cohort = Cohort(ElcheSpec(anchor=20), ["a", "b"])
+    for i in range(8):
+        cohort.window({"a": 4.0 + 0.5 * (i % 2), "b": 8.0})
+    for deadlines in (True, False):
+        state = elche.assign(
+            cohort.state,
+            ["a", "b"],
+            spec=cohort.spec,
+            policy=Policy.CADENCE,
+            epoch_batches=FOREVER,
+            deadlines=deadlines,
+        )
+        quota = state.ranks["a"].quota
+        given = elche.quotas(state, ["a", "b"])
+        assert given["b"] == state.ranks["b"].quota == 20
+        assert given["a"] == (quota + math.ceil(quota / 4) if deadlines else quota)
+        assert elche.deadline_ms(state, "a") == (state.window_ms if deadlines else 0.0)
+        assert elche.deadline_ms(state, "b") == 0.0
+        assert state.window_ms == pytest.approx(160.0, rel=0.03)
+
+
+def test_what_a_resume_keeps_is_said() -> None:
+    spec = ElcheSpec(max_anchor=30, partition_ratios=(0.5, 0.5))
+    state = ElcheState(anchor=40, ranks={"a": elche.RankSpeed((4.0,)), "b": elche.RankSpeed((9.0,))})
+    assert elche.resume_notes(state, ["x", "b", "y"], spec) == [
+        "The anchor of 40 batches and what the guards remember are kept.",
+        "The speeds of 1 of 2 ranks are forgotten: they are not in this cohort.",
+        "2 of 3 ranks have not been measured: they start with a few batches.",
+        "elche.partitionRatios names 2 shares and is not used while there are 3 ranks.",
+        "The anchor is above elche.maxAnchor (30); it stays, but does not grow.",
+    ]
+    assert elche.resume_notes(ElcheState(anchor=4), [], ElcheSpec()) == [
+        "The anchor of 4 batches and what the guards remember are kept."
+    ]
