@@ -26,6 +26,7 @@ class CohortConfig(Resolved):
     min_replicas: int
     max_replicas: int
     devices_per_replica: int
+    replicas: int | None = Field(default=None, description="Members that the run wants; minReplicas when unset.")
     nccl: str | None = Field(default=None, description="NCCL or RCCL major.minor in NCCL modes.")
     allow_simulated: bool = False
 

@@ -15,6 +15,7 @@ from torch import nn
 from fdl_api import wire
 from fdl_api.reasons import Ended
 from fdl_api.run import ElcheSpec, Mode
+from fdl_api.runconfig import CohortConfig
 from fdl_api.version import WIRE_VERSION
 from fdl_trainer import ledger, plan
 from fdl_trainer.audit import AuditLog
@@ -31,7 +32,7 @@ from fdl_trainer.plan import Control, PlanSpec
 from fdl_trainer.progress import Reporter
 from fdl_trainer.replica import Replica
 from fdl_trainer.resume import Resumed, newest, random_state
-from fdl_trainer.saving import Saver, problem_with
+from fdl_trainer.saving import FAILED_KEY, Saver, problem_with
 from fdl_trainer.signature import dataset_signature, model_signature
 from fdl_trainer.solo import SOLO_UID, SoloLine
 
@@ -66,11 +67,11 @@ def assemble(
     torch.manual_seed(job.seed)
     model = job.model().to(device)
     optimizer = job.optimizer(model.parameters())
-    _seed_rank(job.seed, member)
     state = ModelState(model)
     model_digest, specs = model_signature(model)
     directory = _directory(member, solo_directory)
-    resumed = newest(directory, model_digest)
+    resumed = newest(directory, model_digest, specs)
+    _seed_rank(job.seed, member, resumed.checkpoint.window if resumed.checkpoint is not None else 0)
     spec = PlanSpec.of(
         member.config.mode if member else Mode.CPU_CADENCE, member.config.elche if member else ElcheSpec()
     )
@@ -90,7 +91,7 @@ def assemble(
     cohort = Cohort(
         member.address if member else "127.0.0.1", book, lambda on_epoch: _line(member, book, hello, on_epoch)
     )
-    saver = _saver(directory, member, book.uid, model_digest, cohort.line)
+    saver = _saver(directory, member, (model_digest, specs), resumed, cohort.line)
     replica = Replica(state, optimizer, control, spec, writable=saver is not None)
     audit = _audit(directory, member)
     reporter = hello.reporter = Reporter(cohort.line, control)
@@ -159,15 +160,36 @@ def _checked_samples(job: Job, member: Member | None) -> int:
         raise user_code(
             Ended.SCRIPT_RAISED, f"batch_size is {job.batch_size} and epochs is {job.epochs}; both must be at least 1."
         )
-    ranks = sum(item.min_replicas * item.devices_per_replica for item in member.config.cohorts) if member else 1
+    ranks = ranks_wanted(member.config.cohorts) if member else 1
     if samples < ranks:
         raise user_code(
             Ended.DATASET_TOO_SMALL,
-            f"The dataset has {samples} samples and the run at least {ranks} ranks: some could never train. Use more "
+            f"The dataset has {samples} samples and the run wants {ranks} ranks: some could never train. Use more "
             "data or fewer members.",
             data=True,
         )
+    batches = -(-samples // job.batch_size)
+    if batches < ranks:
+        log.warning(
+            "a pass over the data has %d batches of %d samples and the run wants %d ranks: some have nothing to do in "
+            "it; make the batches smaller",
+            batches,
+            job.batch_size,
+            ranks,
+        )
     return samples
+
+
+def ranks_wanted(cohorts: Iterable[CohortConfig]) -> int:
+    """Ranks that a run's spec asks for: devices of all wanted members.
+
+    Not the fewest that it would go on with: minReplicas is 0 and join.minMembers 1 by default, so that these say
+    nothing about a dataset that is too small for the members which the user asked for. Nor the most that a cohort may
+    be scaled to.
+    """
+    return sum(
+        (item.min_replicas if item.replicas is None else item.replicas) * item.devices_per_replica for item in cohorts
+    )
 
 
 def _data_digest(job: Job) -> str:
@@ -184,14 +206,20 @@ def _directory(member: Member | None, solo: Path | None) -> Path | None:
     return Path(member.config.checkpoint_dir) if member.config.checkpoint_dir else None
 
 
-def _saver(directory: Path | None, member: Member | None, uid: str, model_digest: str, line: Line) -> Saver | None:
+def _saver(
+    directory: Path | None,
+    member: Member | None,
+    signature: tuple[str, list[wire.ParameterSpec]],
+    resumed: Resumed,
+    line: Line,
+) -> Saver | None:
     if directory is None:
         return None
     problem = problem_with(directory)
     if problem:
         log.warning("%s", problem)
         failed = wire.CheckpointFailed(window=0, reason=Ended.CHECKPOINT_UNREADABLE, message=problem[:1024])
-        line.send(failed, sticky="checkpoint")
+        line.send(failed, sticky=FAILED_KEY)
         return None
     spec = member.config.checkpoint if member else None
     return Saver(
@@ -199,9 +227,12 @@ def _saver(directory: Path | None, member: Member | None, uid: str, model_digest
         keep=spec.keep if spec else DEFAULT_KEEP,
         interval_seconds=spec.interval_seconds if spec else DEFAULT_INTERVAL_SECONDS,
         attempt=member.config.attempt if member else 1,
-        name=uid,
-        model_digest=model_digest,
+        name=member.rank_uid if member else SOLO_UID,
+        model_digest=signature[0],
+        specs=signature[1],
+        resumed=resumed.order,
         send=line.send,
+        forget=line.forget,
     )
 
 
@@ -216,9 +247,13 @@ def _place(member: Member | None) -> str:
     return f"{member.cohort}-{member.ordinal}/{member.local_rank}" if member else SOLO_UID
 
 
-def _seed_rank(seed: int, member: Member | None) -> None:
-    """Give each place noise of its own (dropout, augmentation); the model was made with the common seed."""
-    mixed = hashlib.sha256(f"{seed} {_place(member)}".encode()).digest()
+def _seed_rank(seed: int, member: Member | None, window: int) -> None:
+    """Give each place noise of its own (dropout, augmentation); the model was made with the common seed.
+
+    The window that is started from counts too: only the rank that wrote the checkpoint goes on with its noise, and the
+    others must not repeat theirs from the start.
+    """
+    mixed = hashlib.sha256(f"{seed} {_place(member)} {window}".encode()).digest()
     torch.manual_seed(int.from_bytes(mixed[:7], "big"))
     random.seed(int.from_bytes(mixed[:7], "big"))
     np.random.seed(int.from_bytes(mixed[:4], "big"))

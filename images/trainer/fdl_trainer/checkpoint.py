@@ -7,7 +7,8 @@ A checkpoint is a directory ``ckpt-<window>`` with
 * ``state.json``: replicated control state, random state, signatures, whatever else the session needs;
 * ``MANIFEST.json``, written last (:mod:`fdl_trainer.manifest`).
 
-It is written under another name, made durable, and renamed once its window is settled.
+It is written under another name, made durable, and renamed once its window is settled. Which of two checkpoints is the
+newer, their manifests tell (:data:`fdl_trainer.manifest.Order`), not the numbers in their names.
 """
 
 import errno
@@ -31,15 +32,15 @@ from fdl_api.version import VERSION
 from fdl_api.wire import ParameterSpec
 from fdl_trainer import manifest as manifests
 from fdl_trainer import treefile
-from fdl_trainer.manifest import InvalidCheckpointError, Manifest
+from fdl_trainer.manifest import InvalidCheckpointError, Manifest, Order
 from fdl_trainer.signature import first_difference
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optim.safetensors", "state.json"
 MODEL_SPECS = "model"
 """Key of the snapshot's state with the model's entries, so that a refusal can name the first difference."""
 PREFIX, TEMPORARY_PREFIX, REPLACED_PREFIX = "ckpt-", ".tmp-", ".old-"
-_NAME = re.compile(r"^ckpt-(\d{8,})$")
-_TEMPORARY_NAME = re.compile(r"^\.(?:tmp|old)-(\d{8,})-")
+NAME = re.compile(r"^ckpt-(\d{8,})$")
+_ASIDE = re.compile(r"^\.old-(\d{8,})-")
 
 
 class CheckpointError(Exception):
@@ -69,6 +70,7 @@ class Snapshot:
         model_digest: SHA-256 (hex) of the model's signature.
         final: no sample is left to train.
         stall_ms: how long training stood still for the copy, milliseconds.
+        epoch: membership epoch in which it was taken.
     """
 
     window: int
@@ -80,6 +82,12 @@ class Snapshot:
     model_digest: str
     final: bool = False
     stall_ms: float = 0.0
+    epoch: int = 0
+
+    @property
+    def order(self) -> Order:
+        """Its place among the run's checkpoints."""
+        return self.attempt, self.epoch, self.window
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,9 @@ def directory_name(window: int) -> str:
 
 
 def prepare(root: Path, snapshot: Snapshot, writer: str) -> Path:
-    """Write a snapshot in full under a temporary name and make it durable; :func:`publish` gives it its name.
+    """Write a snapshot in full under a temporary name and make it durable.
+
+    :func:`fdl_trainer.publishing.publish` gives it its name.
 
     Args:
         root: the run's checkpoint directory; made if it is not there.
@@ -153,7 +163,8 @@ def prepare(root: Path, snapshot: Snapshot, writer: str) -> Path:
         CheckpointError: if the volume is full or refuses, or what was written does not read back.
     """
     safe_writer = re.sub(r"[^A-Za-z0-9]", "_", writer)
-    temporary = root / f"{TEMPORARY_PREFIX}{snapshot.window:08d}-{snapshot.attempt}-{safe_writer}"
+    place = f"{snapshot.window:08d}-{snapshot.attempt}-{snapshot.epoch}-{safe_writer}"
+    temporary = root / f"{TEMPORARY_PREFIX}{place}"
     try:
         if not root.exists():
             root.mkdir(parents=True, exist_ok=True)
@@ -171,6 +182,7 @@ def prepare(root: Path, snapshot: Snapshot, writer: str) -> Path:
                 window=snapshot.window,
                 samples=snapshot.samples,
                 attempt=snapshot.attempt,
+                epoch=snapshot.epoch,
                 final=snapshot.final,
                 model_digest=snapshot.model_digest,
                 versions=versions(),
@@ -179,68 +191,14 @@ def prepare(root: Path, snapshot: Snapshot, writer: str) -> Path:
         )
     except (OSError, InvalidCheckpointError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise _write_error(root, snapshot.window, error) from error
+        raise write_error(root, snapshot.window, error) from error
     return temporary
 
 
-def publish(root: Path, temporary: Path, window: int) -> Path:
-    """Give a prepared checkpoint its name, durably. A checkpoint of the same window that verifies is kept instead.
-
-    Raises:
-        CheckpointError: if the volume refuses.
-    """
-    target = root / directory_name(window)
-    replaced = root / f"{REPLACED_PREFIX}{temporary.name.removeprefix(TEMPORARY_PREFIX)}"
-    try:
-        if target.exists():
-            if _same(target, temporary):
-                shutil.rmtree(temporary, ignore_errors=True)
-                return target
-            target.rename(replaced)
-        temporary.rename(target)
-        manifests.sync_directory(root)
-        shutil.rmtree(replaced, ignore_errors=True)
-    except OSError as error:
-        raise _write_error(root, window, error) from error
-    return target
-
-
-def prune(root: Path, window: int, keep: int) -> list[Path]:
-    """Delete what a newly published checkpoint makes superfluous, and say what went.
-
-    Kept are the newest ``keep`` finished checkpoints up to ``window``. Newer directories are not touched, whatever
-    they are. Remains of writes of this or earlier windows go, too.
-
-    Args:
-        root: the run's checkpoint directory.
-        window: the window just published.
-        keep: how many to keep, at least 1.
-    """
-    gone: list[Path] = []
-    finished = 0
-    for path in sorted(root.iterdir(), reverse=True):
-        name, remains = _NAME.match(path.name), _TEMPORARY_NAME.match(path.name)
-        if name and int(name[1]) <= window:
-            superfluous = finished >= max(keep, 1) and int(name[1]) < window
-            finished += _has_manifest(path)
-        else:
-            superfluous = bool(remains and int(remains[1]) <= window)
-        if superfluous:
-            shutil.rmtree(path, ignore_errors=True)
-            gone.append(path)
-    return gone
-
-
-def _has_manifest(path: Path) -> bool:
-    """Whether a checkpoint is finished. One that cannot be looked into is of no use, and so does not count."""
-    try:
-        return (path / manifests.FILE).exists()
-    except OSError:
-        return False
-
-
 def newest_valid(root: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that verifies, and a sentence for each newer one that does not.
+    """The checkpoint of the highest order that verifies, and a sentence for each newer one that does not.
+
+    One whose manifest cannot be read has no order; it counts as newer when its number is higher.
 
     Args:
         root: the run's checkpoint directory; need not exist.
@@ -248,17 +206,30 @@ def newest_valid(root: Path) -> tuple[Checkpoint | None, list[str]]:
     Raises:
         CheckpointError: if the directory cannot be read at all, so that nobody knows what it holds.
     """
-    problems: list[str] = []
+    unread: list[tuple[int, str]] = []
+    ordered: list[tuple[Order, Path]] = []
     for window, path in _candidates(root):
         try:
-            manifest = manifests.verify(path)
+            manifest = manifests.read(path)
             if manifest.window != window:
                 raise InvalidCheckpointError(f"its manifest is of window {manifest.window}: it was renamed")
+            ordered.append((manifest.order, path))
         except InvalidCheckpointError as error:
-            problems.append(f"Checkpoint {path.name} in {root} is skipped: {error}.")
+            unread.append((window, _skipped(path, error)))
+    problems: list[str] = []
+    for _, path in sorted(ordered, reverse=True):
+        try:
+            manifest = manifests.verify(path)
+        except InvalidCheckpointError as error:
+            problems.append(_skipped(path, error))
             continue
+        problems = [text for window, text in unread if window > manifest.window] + problems
         return Checkpoint(path, manifest, tuple(problems)), problems
-    return None, problems
+    return None, [text for _, text in unread] + problems
+
+
+def _skipped(path: Path, error: InvalidCheckpointError) -> str:
+    return f"Checkpoint {path.name} in {path.parent} is skipped: {error}."
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -291,8 +262,7 @@ def require_model(found: Checkpoint, digest: str, specs: Sequence[ParameterSpec]
     raise CheckpointError(
         Ended.MODEL_MISMATCH,
         f"The checkpoint {found.path} is of another model: its signature is {found.manifest.model_digest[:12]}, the "
-        f"script's is {digest[:12]}. {difference} Restore the model that was trained, or start a new run with an "
-        "empty checkpoint directory.",
+        f"script's is {digest[:12]}. {difference} Restore the model that was trained, or start a run of another name.",
     )
 
 
@@ -315,7 +285,7 @@ def unreadable(path: Path, why: str) -> CheckpointError:
 
 
 def _candidates(root: Path) -> list[tuple[int, Path]]:
-    """Directories with a checkpoint's name, newest first."""
+    """Directories with a checkpoint's name, or put aside while one was replaced, highest number first."""
     try:
         paths = list(root.iterdir())
     except FileNotFoundError:
@@ -326,7 +296,7 @@ def _candidates(root: Path) -> list[tuple[int, Path]]:
             f"The checkpoint directory {root} cannot be read ({error.strerror}). Check the claim of spec.checkpoint "
             f"and that user {os.getuid()} may read and write it.",
         ) from error
-    found = [(int(match[1]), path) for path in paths if (match := _NAME.match(path.name))]
+    found = [(int(match[1]), path) for path in paths if (match := NAME.match(path.name) or _ASIDE.match(path.name))]
     return sorted(found, reverse=True)
 
 
@@ -335,15 +305,8 @@ def _model_bytes(model: Mapping[str, torch.Tensor]) -> bytes:
     return save_tensors(cpu, metadata={"format": "pt"})
 
 
-def _same(present: Path, prepared: Path) -> bool:
-    """Whether a directory is the finished checkpoint that was to be published."""
-    try:
-        return manifests.verify(present).files == manifests.read(prepared).files
-    except InvalidCheckpointError:
-        return False
-
-
-def _write_error(root: Path, window: int, error: Exception) -> CheckpointError:
+def write_error(root: Path, window: int, error: Exception) -> CheckpointError:
+    """The error for a checkpoint that cannot be written."""
     code = error.errno if isinstance(error, OSError) else None
     what = error.strerror if isinstance(error, OSError) else str(error)
     if code in (errno.ENOSPC, errno.EDQUOT):

@@ -14,6 +14,13 @@ FILE = "MANIFEST.json"
 FORMAT = 1
 _CHUNK = 1 << 20
 
+Order = tuple[int, int, int]
+"""Attempt, membership epoch, window: of two checkpoints of a run, the one of the higher order is the newer.
+
+The window alone does not tell. A part of the cohort that was cut off counts windows of its own, and may be ahead of the
+part that goes on; but that one's epochs have higher numbers (docs/protocol.md, Coordinator restart).
+"""
+
 
 class InvalidCheckpointError(Exception):
     """A directory that holds no valid checkpoint; the message says why."""
@@ -35,6 +42,7 @@ class Manifest:
         window: committed window that it holds.
         samples: samples committed up to it.
         attempt: attempt of the run that wrote it.
+        epoch: membership epoch in which it was taken; 0 in manifests that say nothing of it.
         final: no sample is left: this is the trained model.
         model_digest: SHA-256 (hex) of the model's signature.
         versions: fdl, torch and Python that wrote it.
@@ -48,6 +56,12 @@ class Manifest:
     model_digest: str
     versions: dict[str, str]
     files: dict[str, FileEntry]
+    epoch: int = 0
+
+    @property
+    def order(self) -> Order:
+        """Its place among the run's checkpoints."""
+        return self.attempt, self.epoch, self.window
 
     @property
     def size_bytes(self) -> int:
@@ -61,6 +75,7 @@ class Manifest:
             "window": self.window,
             "samples": self.samples,
             "attempt": self.attempt,
+            "epoch": self.epoch,
             "final": self.final,
             "modelDigest": self.model_digest,
             "versions": self.versions,
@@ -83,6 +98,7 @@ class Manifest:
                 window=int(data["window"]),
                 samples=int(data["samples"]),
                 attempt=int(data["attempt"]),
+                epoch=int(data.get("epoch", 0)),
                 final=bool(data["final"]),
                 model_digest=str(data["modelDigest"]),
                 versions={str(name): str(version) for name, version in data["versions"].items()},

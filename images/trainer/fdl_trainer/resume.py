@@ -1,6 +1,7 @@
 """Starting from the newest valid checkpoint."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import torch
 from torch import nn
 
 from fdl_api.reasons import Ended
-from fdl_trainer import plan
-from fdl_trainer.checkpoint import Checkpoint, CheckpointError, newest_valid
+from fdl_api.wire import ParameterSpec
+from fdl_trainer import plan, randomness
+from fdl_trainer.checkpoint import Checkpoint, CheckpointError, newest_valid, require_model
 from fdl_trainer.ending import user_code
 from fdl_trainer.ledger import Ledger
+from fdl_trainer.manifest import Order
 from fdl_trainer.plan import Control
 
 log = logging.getLogger(__name__)
@@ -29,6 +32,11 @@ class Resumed:
 
     checkpoint: Checkpoint | None
     problem: str = ""
+
+    @property
+    def order(self) -> Order | None:
+        """Place of the checkpoint among the run's; None without one."""
+        return self.checkpoint.manifest.order if self.checkpoint is not None else None
 
     def apply(self, model: nn.Module, optimizer: torch.optim.Optimizer, fresh: Control, place: str) -> Control:
         """Load the checkpoint into model and optimizer.
@@ -55,14 +63,20 @@ class Resumed:
         except (CheckpointError, RuntimeError, ValueError, KeyError) as error:
             text = f"The checkpoint {self.checkpoint.path} verified but cannot be loaded into this script's model and "
             raise user_code(Ended.CHECKPOINT_UNREADABLE, f"{text}optimizer: {str(error)[:600]}") from error
-        if state.get("rng", {}).get("place") == place:
-            torch.set_rng_state(torch.tensor(state["rng"]["torch"], dtype=torch.uint8))
+        rng = state.get("rng", {})
+        if rng.get("place") == place:
+            randomness.restore_if_possible(rng)
         log.info("resuming from %s, window %d", self.checkpoint.path, control.window)
         return replace(control, ledger=_same_data(control.ledger, fresh.ledger, self.checkpoint.path))
 
 
-def newest(directory: Path | None, model_digest: str) -> Resumed:
+def newest(directory: Path | None, model_digest: str, specs: Sequence[ParameterSpec]) -> Resumed:
     """The newest checkpoint that verifies.
+
+    Args:
+        directory: the run's checkpoint directory, or None.
+        model_digest: signature of this script's model.
+        specs: its entries, to name the first difference.
 
     Raises:
         RunEndedError: it is of another model.
@@ -76,20 +90,18 @@ def newest(directory: Path | None, model_digest: str) -> Resumed:
         return Resumed(None, str(error))
     for problem in problems:
         log.warning("%s", problem)
-    if found is not None and found.manifest.model_digest != model_digest:
-        raise user_code(
-            Ended.MODEL_MISMATCH,
-            f"The checkpoint {found.path} holds another model than this script builds (signatures "
-            f"{found.manifest.model_digest[:12]} and {model_digest[:12]}): use the script that wrote it, or start "
-            "a run of another name.",
-        )
+    if found is not None:
+        try:
+            require_model(found, model_digest, specs)
+        except CheckpointError as error:
+            raise user_code(error.reason, str(error)) from error
     used = f" Checkpoint {found.path.name} is used instead." if found is not None and problems else ""
     return Resumed(found, " ".join(problems) + used if problems else "")
 
 
 def random_state(place: str) -> dict[str, Any]:
     """This rank's random state, as JSON data for a checkpoint."""
-    return {"rng": {"place": place, "torch": torch.get_rng_state().tolist()}}
+    return {"rng": {"place": place, **randomness.capture()}}
 
 
 def _same_data(saved: Ledger, fresh: Ledger, path: Path) -> Ledger:

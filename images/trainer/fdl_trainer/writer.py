@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdl_api.reasons import Ended
-from fdl_trainer import checkpoint
+from fdl_trainer import checkpoint, publishing
 from fdl_trainer.checkpoint import CheckpointError, Snapshot
 
 log = logging.getLogger(__name__)
@@ -168,9 +168,9 @@ class Writer:
         started = time.perf_counter()
         snapshot = item.snapshot
         try:
-            path = checkpoint.publish(self._root, item.temporary, snapshot.window)
+            path = publishing.publish(self._root, item.temporary, snapshot.window)
             size = checkpoint.open_checkpoint(path).manifest.size_bytes
-            checkpoint.prune(self._root, snapshot.window, self._keep)
+            publishing.prune(self._root, snapshot.order, self._keep)
         except CheckpointError as error:
             self._fail(snapshot, error.reason, str(error))
             return

@@ -4,6 +4,7 @@ from fdl_api import names
 from fdl_api.run import FdlRunSpec
 from fdl_api.runconfig import CohortConfig, RunConfig, ScriptConfig
 from fdl_operator.model import RunRecord
+from fdl_operator.plan.members import wanted
 
 
 def checkpoint_dir(run: RunRecord) -> str:
@@ -33,6 +34,7 @@ def run_config(run: RunRecord, spec: FdlRunSpec, *, attempt: int, must_resume: b
         must_resume: members must not start from random weights.
     """
     data = spec.data
+    members = wanted(spec)
     return RunConfig(
         name=run.name,
         namespace=run.namespace,
@@ -48,6 +50,7 @@ def run_config(run: RunRecord, spec: FdlRunSpec, *, attempt: int, must_resume: b
                 min_replicas=cohort.min_replicas,
                 max_replicas=cohort.ceiling,
                 devices_per_replica=cohort.devices_per_replica,
+                replicas=members[cohort.name],
                 allow_simulated=cohort.allow_simulated,
             )
             for cohort in spec.cohorts

@@ -15,7 +15,7 @@ from fdl_api.runconfig import MemberEnv, RunConfig
 from fdl_operator.build import objects, pki, pods
 from fdl_operator.build.overlay import merge_pod
 from fdl_operator.build.runconfig import run_config
-from fdl_operator.model import CreateCoordinator, CreateMember, Placement
+from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, Placement
 from fdl_operator.settings import Settings
 
 from .builders import UID, World
@@ -32,10 +32,18 @@ def member(placement: Placement = PLACEMENT, **changes: Any) -> dict[str, Any]:
     return pods.member(run, run.spec, action, SETTINGS)
 
 
-def coordinator(**changes: Any) -> dict[str, Any]:
+def coordinator(*, off_devices: bool = False, **changes: Any) -> dict[str, Any]:
     run = World(**changes).run
     assert run.spec is not None
-    return pods.coordinator(run, run.spec, CreateCoordinator("run-coordinator-2", 2, 4), SETTINGS)
+    action = CreateCoordinator("run-coordinator-2", 2, 4, off_devices)
+    return pods.coordinator(run, run.spec, action, SETTINGS)
+
+
+DEVICE_LABELS = {("fdl.dev/vendor.nvidia", "DoesNotExist"), ("fdl.dev/vendor.amd", "DoesNotExist")}
+
+
+def keys(term: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(entry["key"], entry["operator"]) for entry in term["matchExpressions"]}
 
 
 def env(pod: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +135,13 @@ class TestMember:
         (term,) = node["nodeSelectorTerms"]
         assert term["matchExpressions"] == [{"key": "fdl.dev/vendor.nvidia", "operator": "In", "values": ["true"]}]
         assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["old-node"]}]
-        assert "affinity" not in member(Placement("cpu", "i"))["spec"]
+
+    def test_a_cpu_member_goes_to_a_node_with_devices_only_where_no_other_takes_it(self) -> None:
+        cpu = member(Placement("cpu", "i"))["spec"]["affinity"]["nodeAffinity"]
+        assert set(cpu) == {"preferredDuringSchedulingIgnoredDuringExecution"}
+        assert keys(cpu["preferredDuringSchedulingIgnoredDuringExecution"][0]["preference"]) == DEVICE_LABELS
+        gpu = member(cohorts=[{"name": "a", "vendor": "nvidia"}])["spec"]["affinity"]["nodeAffinity"]
+        assert set(gpu) == {"requiredDuringSchedulingIgnoredDuringExecution"}
 
 
 class TestCoordinator:
@@ -135,7 +149,15 @@ class TestCoordinator:
         spec = coordinator(cohorts=[{"name": "g", "vendor": "nvidia"}])["spec"]
         assert "nvidia.com/gpu" not in json.dumps(spec["containers"][0]["resources"])
         preferred = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]
-        assert {entry["operator"] for entry in preferred["preference"]["matchExpressions"]} == {"DoesNotExist"}
+        assert keys(preferred["preference"]) == DEVICE_LABELS
+
+    def test_it_is_kept_off_devices_where_the_plan_says_so(self) -> None:
+        pod = coordinator(off_devices=True)
+        (term,) = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        assert keys(term) == DEVICE_LABELS
+        assert pod["metadata"]["annotations"]["fdl.dev/placement"] == OFF_DEVICES
 
     def test_its_generation_is_its_incarnation(self) -> None:
         assert env(coordinator())[MemberEnv.GENERATION] == "2"
@@ -230,6 +252,12 @@ class TestRunConfig:
         assert RunConfig.model_validate_json(text) == config
         assert (config.attempt, config.must_resume, config.audit) == (3, True, True)
         assert config.coordinator_host == "run-coordinator.ns.svc"
+
+    def test_members_know_how_many_the_run_wants(self) -> None:
+        """By the defaults of minReplicas and join.minMembers they could not tell."""
+        cohorts = [{"name": "a", "vendor": "cpu", "replicas": 2}, {"name": "b", "vendor": "cpu", "maxReplicas": 9}]
+        assert [cohort.replicas for cohort in self.config(cohorts=cohorts).cohorts] == [2, 1]
+        assert [cohort.replicas for cohort in self.config(cohorts=cohorts, replicas=5).cohorts] == [2, 3]
 
     def test_a_run_has_its_own_checkpoint_directory(self) -> None:
         assert self.config().checkpoint_dir == "/fdl/checkpoints/run-0f0e0d0c"

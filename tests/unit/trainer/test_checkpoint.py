@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fdl_api.reasons import Ended
-from fdl_trainer import checkpoint, manifest, randomness
+from fdl_trainer import checkpoint, manifest, publishing, randomness
 from fdl_trainer.checkpoint import CheckpointError, Snapshot, newest_valid
 from fdl_trainer.signature import model_signature
 
@@ -40,7 +40,7 @@ def snapshot(window: int, **changes: Any) -> Snapshot:
 
 
 def save(root: Path, window: int, **changes: Any) -> Path:
-    return checkpoint.publish(root, checkpoint.prepare(root, snapshot(window, **changes), "pod/0"), window)
+    return publishing.publish(root, checkpoint.prepare(root, snapshot(window, **changes), "pod/0"), window)
 
 
 def test_a_checkpoint_comes_back_whole(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_checkpoint_comes_back_whole(tmp_path: Path) -> None:
 def test_nothing_is_there_before_it_is_published(tmp_path: Path) -> None:
     prepared = checkpoint.prepare(tmp_path, snapshot(3), "pod/0")
     assert newest_valid(tmp_path) == (None, [])
-    checkpoint.publish(tmp_path, prepared, 3)
+    publishing.publish(tmp_path, prepared, 3)
     assert newest_valid(tmp_path)[0] is not None
     assert [path.name for path in tmp_path.iterdir()] == ["ckpt-00000003"]
 
@@ -176,11 +176,11 @@ ON_A_SMALL_VOLUME = """
 FILL = """
     import sys, torch
     from pathlib import Path
-    from fdl_trainer import checkpoint
+    from fdl_trainer import checkpoint, publishing
     root = Path(sys.argv[1])
     def save(window, elements):
         made = checkpoint.Snapshot(window, 1, 1, {"w": torch.zeros(elements)}, {}, {}, "x")
-        checkpoint.publish(root, checkpoint.prepare(root, made, "pod/0"), window)
+        publishing.publish(root, checkpoint.prepare(root, made, "pod/0"), window)
     save(1, 1000)
     try:
         save(2, 200_000)
@@ -240,7 +240,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_first_difference(tmp_
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for window in range(1, 6):
         save(tmp_path, window)
-        checkpoint.prune(tmp_path, window, keep=2)
+        publishing.prune(tmp_path, (1, 0, window), keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000004", "ckpt-00000005"]
 
 
@@ -248,16 +248,16 @@ def test_what_never_finished_does_not_count_as_kept(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (save(tmp_path, 2) / manifest.FILE).unlink()
     save(tmp_path, 3)
-    checkpoint.prune(tmp_path, 3, keep=2)
+    publishing.prune(tmp_path, (1, 0, 3), keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000001", "ckpt-00000002", "ckpt-00000003"]
 
 
 PRUNE_AS_ANOTHER_USER = """
     import os, sys
     from pathlib import Path
-    from fdl_trainer import checkpoint
+    from fdl_trainer import publishing
     os.setuid(65534)
-    print(checkpoint.prune(Path(sys.argv[1]), 3, keep=2))
+    print(publishing.prune(Path(sys.argv[1]), (1, 0, 3), keep=2))
 """
 
 
@@ -282,7 +282,7 @@ def test_remains_of_earlier_writes_go_and_newer_ones_stay(tmp_path: Path) -> Non
     save(tmp_path, 50)
     save(tmp_path, 3)
     (tmp_path / "audit").mkdir()
-    checkpoint.prune(tmp_path, 3, keep=1)
+    publishing.prune(tmp_path, (1, 0, 3), keep=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [in_work.name, "audit", "ckpt-00000003", "ckpt-00000050"]
     )
@@ -296,6 +296,132 @@ def test_publishing_again_replaces_only_what_does_not_verify(tmp_path: Path) -> 
     assert save(tmp_path, 7).stat().st_ino != inode
     assert newest_valid(tmp_path)[1] == []
     assert [path.name for path in tmp_path.iterdir()] == ["ckpt-00000007"]
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def weight(path: Path) -> float:
+    return float(checkpoint.open_checkpoint(path).model()["0.bias"][0])
+
+
+def of_writer(value: float) -> dict[str, torch.Tensor]:
+    """A model that tells which of two writers of one window wrote it."""
+    return {name: torch.full_like(tensor, value) for name, tensor in model().state_dict().items()}
+
+
+CUT_OFF, SURVIVING = 3, 4097
+"""Epochs of the two parts after a split: those of the surviving part have the higher numbers."""
+
+
+def test_the_surviving_part_counts_not_the_one_that_got_further(tmp_path: Path) -> None:
+    """A part that was cut off trained on alone, faster, and wrote checkpoints of higher windows."""
+    save(tmp_path, 10, epoch=CUT_OFF)
+    save(tmp_path, 40, epoch=CUT_OFF)
+    save(tmp_path, 12, epoch=SURVIVING)
+    found, problems = newest_valid(tmp_path)
+    assert found is not None and found.window == 12 and problems == []
+
+
+def test_a_later_attempt_counts_however_little_it_has_done(tmp_path: Path) -> None:
+    save(tmp_path, 40, epoch=SURVIVING)
+    save(tmp_path, 2, attempt=2, epoch=1)
+    found, _ = newest_valid(tmp_path)
+    assert found is not None and found.window == 2
+
+
+def test_when_the_newest_is_corrupt_the_next_in_order_is_used(tmp_path: Path) -> None:
+    save(tmp_path, 40, epoch=CUT_OFF)
+    flip(save(tmp_path, 12, epoch=SURVIVING) / "model.safetensors")
+    found, problems = newest_valid(tmp_path)
+    assert found is not None and found.window == 40
+    assert len(problems) == 1 and "ckpt-00000012" in problems[0]
+
+
+def test_of_one_window_the_higher_epoch_is_kept_whoever_comes_last(tmp_path: Path) -> None:
+    early, late = {"epoch": CUT_OFF, "model": of_writer(1.0)}, {"epoch": SURVIVING, "model": of_writer(2.0)}
+    for first, second in ((early, late), (late, early)):
+        root = tmp_path / str(first["epoch"])
+        save(root, 7, **first)
+        assert weight(save(root, 7, **second)) == 2.0
+        assert names(root) == ["ckpt-00000007"]
+
+
+def test_a_corrupt_checkpoint_of_a_higher_epoch_is_replaced(tmp_path: Path) -> None:
+    flip(save(tmp_path, 7, epoch=SURVIVING) / "model.safetensors")
+    assert weight(save(tmp_path, 7, epoch=CUT_OFF, model=of_writer(1.0))) == 1.0
+
+
+def test_a_fenced_writer_deletes_nothing_of_the_run(tmp_path: Path) -> None:
+    for window in (10, 11, 12):
+        save(tmp_path, window, epoch=SURVIVING)
+    in_work = checkpoint.prepare(tmp_path, snapshot(13, epoch=SURVIVING), "survivor/0")
+    save(tmp_path, 39, epoch=CUT_OFF)
+    save(tmp_path, 40, epoch=CUT_OFF)
+    publishing.prune(tmp_path, (1, CUT_OFF, 40), keep=1)
+    assert names(tmp_path) == sorted([in_work.name, *(f"ckpt-000000{window}" for window in (10, 11, 12, 40))])
+
+
+def test_what_a_fenced_writer_left_goes_like_all_that_is_old(tmp_path: Path) -> None:
+    save(tmp_path, 40, epoch=CUT_OFF)
+    checkpoint.prepare(tmp_path, snapshot(41, epoch=CUT_OFF), "zombie/0")
+    save(tmp_path, 11, epoch=SURVIVING)
+    save(tmp_path, 12, epoch=SURVIVING)
+    publishing.prune(tmp_path, (1, SURVIVING, 12), keep=2)
+    assert names(tmp_path) == ["ckpt-00000011", "ckpt-00000012"]
+
+
+def test_a_writer_that_is_killed_while_it_replaces_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two renames the older one is only there under the name by which it was put aside."""
+    save(tmp_path, 7, epoch=CUT_OFF)
+    prepared = checkpoint.prepare(tmp_path, snapshot(7, epoch=SURVIVING), "pod/0")
+    real = Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        if path == prepared:
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        publishing.publish(tmp_path, prepared, 7)
+    found, _ = newest_valid(tmp_path)
+    assert found is not None and found.window == 7
+    monkeypatch.undo()
+    save(tmp_path, 8, epoch=SURVIVING)
+    publishing.prune(tmp_path, (1, SURVIVING, 8), keep=1)
+    assert names(tmp_path) == ["ckpt-00000008"]
+
+
+def test_two_writers_of_one_window_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one takes the name after this one has looked and before it renames."""
+    mine = checkpoint.prepare(tmp_path, snapshot(7, epoch=SURVIVING, model=of_writer(2.0)), "mine/0")
+    other = checkpoint.prepare(tmp_path, snapshot(7, epoch=CUT_OFF, model=of_writer(1.0)), "other/0")
+    real, came = Path.rename, []
+
+    def beaten(path: Path, target: Path) -> Path:
+        if path == mine and not came:
+            came.append(real(other, target))
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", beaten)
+    assert weight(publishing.publish(tmp_path, mine, 7)) == 2.0
+    assert came and names(tmp_path) == ["ckpt-00000007"]
+
+
+def test_a_manifest_without_an_epoch_still_loads(tmp_path: Path) -> None:
+    for window in (3, 4):
+        path = save(tmp_path, window) / manifest.FILE
+        data = json.loads(path.read_text())
+        del data["epoch"]
+        path.write_text(json.dumps(data))
+    found, problems = newest_valid(tmp_path)
+    assert found is not None and problems == [] and found.manifest.order == (1, 0, 4)
+    save(tmp_path, 5, epoch=1)
+    assert newest_valid(tmp_path)[0].window == 5  # type: ignore[union-attr]
 
 
 def test_no_file_is_a_pickle(tmp_path: Path) -> None:
@@ -318,6 +444,27 @@ def test_random_state_comes_back() -> None:
     draw()
     randomness.restore(state)
     assert draw() == expected
+
+
+def test_a_generator_of_another_kind_comes_back_too() -> None:
+    before = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(5))
+        state = json.loads(json.dumps(randomness.capture()))
+        expected = float(np.random.rand())
+        randomness.restore(state)
+        assert float(np.random.rand()) == expected
+    finally:
+        np.random.set_bit_generator(before)
+
+
+@pytest.mark.parametrize(
+    "harm", [{"numpy": None}, {"torch": "AAAA"}, {"python": [3, [1, 2], None]}, {"python": 7}, {"torch": [1, 2]}]
+)
+def test_random_state_that_does_not_fit_changes_nothing(harm: dict[str, Any]) -> None:
+    before = randomness.capture()
+    assert not randomness.restore_if_possible({**before, **harm})
+    assert randomness.capture() == before
 
 
 def test_held_randomness_is_the_same_and_leaves_no_trace() -> None:

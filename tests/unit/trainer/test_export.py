@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fdl_api.reasons import Ended
-from fdl_trainer import checkpoint
+from fdl_trainer import checkpoint, publishing
 from fdl_trainer.checkpoint import CheckpointError, Snapshot
 from fdl_trainer.export import export, main
 
@@ -19,7 +19,7 @@ def save(root: Path, window: int) -> dict[str, torch.Tensor]:
     torch.manual_seed(window)
     state = checkpoint.copy_tensors(model().state_dict())
     made = Snapshot(window, window, 1, state, {}, {}, "x")
-    checkpoint.publish(root, checkpoint.prepare(root, made, "pod/0"), window)
+    publishing.publish(root, checkpoint.prepare(root, made, "pod/0"), window)
     return state
 
 

@@ -1,7 +1,9 @@
 """Starting again: from the newest checkpoint that is good, never from one that is not, never silently."""
 
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,11 +11,11 @@ from torch import nn
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.run import ElcheSpec, Mode
-from fdl_trainer import checkpoint, ledger, plan, treefile
+from fdl_trainer import checkpoint, ledger, plan, publishing, treefile
 from fdl_trainer.averaging import ModelState
 from fdl_trainer.ending import RunEndedError
 from fdl_trainer.plan import Control, PlanSpec
-from fdl_trainer.resume import newest, random_state
+from fdl_trainer.resume import Resumed, newest, random_state
 from fdl_trainer.saving import problem_with
 from fdl_trainer.signature import model_signature
 
@@ -42,24 +44,29 @@ def save(root: Path, window: int, model: nn.Module, optimizer: torch.optim.Optim
         attempt=1,
         model=state.tensors(),
         optimizer=treefile.copied(optimizer.state_dict()),
-        state={"control": plan.to_json(entered), **random_state(place)},
+        state={
+            "control": plan.to_json(entered),
+            checkpoint.MODEL_SPECS: checkpoint.specs_json(model_signature(model)[1]),
+            **random_state(place),
+        },
         model_digest=model_signature(model)[0],
     )
-    return checkpoint.publish(root, checkpoint.prepare(root, snapshot, "w"), window)
+    return publishing.publish(root, checkpoint.prepare(root, snapshot, "w"), window)
 
 
-def digest(model: nn.Module) -> str:
-    return model_signature(model)[0]
+def found(root: Path, model: nn.Module) -> Resumed:
+    return newest(root, *model_signature(model))
 
 
 def test_model_optimizer_books_and_random_state_come_back(tmp_path: Path) -> None:
     model, optimizer = trained()
     save(tmp_path, 5, model, optimizer)
-    wanted = torch.rand(3)
+    wanted = (torch.rand(3).tolist(), random.random(), float(np.random.rand()))
     other, its_optimizer = trained()
-    resumed = newest(tmp_path, digest(other))
+    resumed = found(tmp_path, other)
     again = resumed.apply(other, its_optimizer, control(), "cpu-0/0")
-    assert torch.equal(torch.rand(3), wanted), "the rank goes on with the noise where it was saved"
+    got = (torch.rand(3).tolist(), random.random(), float(np.random.rand()))
+    assert got == wanted, "the rank goes on with the noise where it was saved"
     assert torch.equal(other.weight, model.weight)  # type: ignore[arg-type]
     momenta = [item["momentum_buffer"] for item in optimizer.state.values()]
     assert all(torch.equal(a, b["momentum_buffer"]) for a, b in zip(momenta, its_optimizer.state.values(), strict=True))
@@ -75,14 +82,14 @@ def test_a_corrupt_checkpoint_is_skipped_for_an_older_one_and_said_so(tmp_path: 
     data = bytearray((broken / "model.safetensors").read_bytes())
     data[-1] ^= 1
     (broken / "model.safetensors").write_bytes(data)
-    resumed = newest(tmp_path, digest(model))
+    resumed = found(tmp_path, model)
     assert resumed.checkpoint is not None and resumed.checkpoint.window == 5
     assert "ckpt-00000009" in resumed.problem and "ckpt-00000005 is used instead" in resumed.problem
 
 
 def test_a_volume_that_cannot_be_read_is_said_and_nothing_is_invented(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
-    resumed = newest(tmp_path / "file", "any")
+    resumed = newest(tmp_path / "file", "any", [])
     assert resumed.checkpoint is None and "cannot be read" in resumed.problem and "claim" in resumed.problem
 
 
@@ -95,9 +102,21 @@ def test_a_volume_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_the_checkpoint_of_another_model_ends_the_start(tmp_path: Path) -> None:
     save(tmp_path, 5, *trained())
     with pytest.raises(RunEndedError) as caught:
-        newest(tmp_path, digest(nn.Linear(4, 2)))
+        found(tmp_path, nn.Linear(4, 2))
     assert caught.value.code is PodExit.USER_CODE and caught.value.reason == Ended.MODEL_MISMATCH
     assert "ckpt-00000005" in caught.value.message
+    difference = "Entry 0 is weight (float32, 2x4) in the script and weight (float32, 2x3) in the checkpoint."
+    assert difference in caught.value.message
+
+
+def test_noise_of_another_place_or_release_does_not_come_with_the_checkpoint(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    save(tmp_path, 5, model, optimizer)
+    torch.manual_seed(1)
+    wanted = torch.rand(3)
+    torch.manual_seed(1)
+    found(tmp_path, model).apply(model, optimizer, control(), "cpu-1/0")
+    assert torch.equal(torch.rand(3), wanted)
 
 
 @pytest.mark.parametrize("fresh", [control(samples=99), control(seed=1)])
@@ -105,14 +124,14 @@ def test_other_data_ends_the_start(fresh: Control, tmp_path: Path) -> None:
     model, optimizer = trained()
     save(tmp_path, 5, model, optimizer)
     with pytest.raises(RunEndedError) as caught:
-        newest(tmp_path, digest(model)).apply(model, optimizer, fresh, "x")
+        found(tmp_path, model).apply(model, optimizer, fresh, "x")
     assert caught.value.reason == Ended.DATASET_MISMATCH and caught.value.code is PodExit.DATA
 
 
 def test_batch_size_and_passes_may_change(tmp_path: Path) -> None:
     model, optimizer = trained()
     save(tmp_path, 5, model, optimizer)
-    again = newest(tmp_path, digest(model)).apply(model, optimizer, control(batch=7, passes=5), "x")
+    again = found(tmp_path, model).apply(model, optimizer, control(batch=7, passes=5), "x")
     assert (again.ledger.batch_size, again.ledger.total) == (7, 500)
 
 
@@ -121,4 +140,4 @@ def test_an_optimizer_of_another_kind_is_refused_with_a_sentence(tmp_path: Path)
     save(tmp_path, 5, model, optimizer)
     two_groups = torch.optim.SGD([{"params": [parameter]} for parameter in model.parameters()], lr=0.1)
     with pytest.raises(RunEndedError, match="cannot be loaded"):
-        newest(tmp_path, digest(model)).apply(model, two_groups, control(), "x")
+        found(tmp_path, model).apply(model, two_groups, control(), "x")
