@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
@@ -267,7 +267,7 @@ class Loop:
         replica.model.pack(packed, Share(self.work.batches, self.work.samples))
         packed.write_tail(*(tail.encode(self._own_tail(finite), cohort.rank, len(members)) for finite in (True, False)))
         started = time.perf_counter()
-        cohort.group.all_reduce(packed.buffer, cohort.interrupt)
+        packed.reduce(partial(cohort.group.all_reduce, interrupt=cohort.interrupt))
         self._reduce_ms = (time.perf_counter() - started) * 1000.0
         reduced = tail.decode(packed.read_tail(), members)
         finite = Flag.NONFINITE not in reduced.ranks[cohort.rank].flags

@@ -34,7 +34,6 @@ class Replica:
         live: the state is that of the running training.
         entered: newest epoch that the control state knows the members of.
         stopped: the run stopped at the last committed window.
-        divergence: distance to the average at the last commit, for the next tail.
         writer: rank of the present epoch that writes checkpoints, or None.
     """
 
@@ -48,9 +47,13 @@ class Replica:
         self.live = False
         self.entered = 0
         self.stopped = False
-        self.divergence = 0.0
         self.writer: int | None = None
         self.writable = writable
+
+    @property
+    def divergence(self) -> float:
+        """Distance to the average at the last commit, for the next tail."""
+        return self.model.divergence()
 
     def held(self) -> Held:
         """What this rank holds, for the exchange."""
@@ -72,9 +75,8 @@ class Replica:
         """
         control = plan.advance(self.control, tail, self.spec)
         shares = [Share(rank.batches, rank.samples) for rank in tail.ranks]
-        own_distance = self.model.commit(wire, shares, delta=delta, alpha=alpha)
+        self.model.commit(wire, shares, delta=delta, alpha=alpha)
         self.control = control
-        self.divergence = own_distance
 
     def synchronise(self, group: Group, epoch: int, members: Sequence[str], interrupt: Interrupt) -> Decision:
         """Do the exchange at the start of an epoch and enter it.
@@ -86,7 +88,7 @@ class Replica:
         """
         decision = exchange.exchange_rows(group, self.held(), interrupt)
         donor, mine = decision.donor, group.rank == decision.donor
-        flat = exchange.give_tensor(group, donor, self.model.committed, interrupt) if decision.model else None
+        flat = exchange.give_tensor(group, donor, self.model.gift(), interrupt) if decision.model else None
         control: Control | None = None
         if decision.control:
             text = json.dumps(plan.to_json(self.control)).encode() if mine else None
@@ -111,7 +113,6 @@ class Replica:
         was_live = self.live
         if decision.lacks_model(rank) and flat is not None:
             self.model.adopt(flat)
-            self.divergence = 0.0
         if decision.lacks_control(rank) and control is not None:
             self.control = control
         if not was_live and optimizer is not None:

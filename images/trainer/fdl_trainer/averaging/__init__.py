@@ -1,0 +1,25 @@
+"""The average: flat buffers, weights, integer buffers, statistics, and outer optimizers.
+
+* :mod:`~fdl_trainer.averaging.state`: :class:`ModelState`, the committed state and the two steps of a window;
+* :mod:`~fdl_trainer.averaging.wire`: what travels, and how the buffers are laid out;
+* :mod:`~fdl_trainer.averaging.inventory`: which tensors of a model belong to it, and by which rule;
+* :mod:`~fdl_trainer.averaging.weighing`, :mod:`~fdl_trainer.averaging.outer`: the arithmetic of a run's settings;
+* :mod:`~fdl_trainer.averaging.moments`, :mod:`~fdl_trainer.averaging.integers`: tensors that a mean would spoil;
+* :mod:`~fdl_trainer.averaging.memory`: what it costs.
+"""
+
+from fdl_trainer.averaging.inventory import ModelChangedError, UnsupportedModelError
+from fdl_trainer.averaging.state import Averaging, ModelState
+from fdl_trainer.averaging.weighing import Share, Weighing, Weights
+from fdl_trainer.averaging.wire import Wire
+
+__all__ = [
+    "Averaging",
+    "ModelChangedError",
+    "ModelState",
+    "Share",
+    "UnsupportedModelError",
+    "Weighing",
+    "Weights",
+    "Wire",
+]
