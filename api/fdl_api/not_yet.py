@@ -60,15 +60,8 @@ RUN: Final = (
     _value("join.start", "manual", "use 'auto', or create the run with spec.runPolicy.suspend: true and release it"),
     _value("join.start", "hybrid", "use 'auto'"),
     _true("join.walkIns", "leave it out: members are the pods of spec.cohorts"),
-    _set("elche.partitionRatios", "leave it out: shares follow the measured speed in mode 'cpu-cadence'"),
-    _true("elche.metaController", "leave it out: the level guard alone watches the anchor"),
-    _value("elche.guard", "growth", "use 'level'"),
     _set("elche.easgdAlpha", "leave it out: it belongs to mode 'cpu-async'"),
     _set("elche.maxOvershoot", "leave it out: it belongs to mode 'cpu-async'"),
-    _true("elche.bf16Wire", "leave it out: parameters are sent as fp32"),
-    NotYet(
-        "elche.gamma", "self.elche.gamma != 1.0", "leave it out: members weigh by samples done", "a value other than 1"
-    ),
     _value("network.policy", "strict", "use 'basic' and add an egress policy of your own"),
     _set("scheduling.queueName", "leave it out: the run starts as soon as its members can be placed"),
     _true("scheduling.podGroup", "leave it out: spec.runPolicy.startupDeadlineSeconds frees half-placed runs"),

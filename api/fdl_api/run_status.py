@@ -152,6 +152,32 @@ class RankStatus(StatusModel):
     share: float = Field(default=0.0, ge=0, le=1, description="Share of the window's samples, 0 to 1.")
 
 
+class GuardActionStatus(StatusModel):
+    """One action of a guard of divergence."""
+
+    window: Count = Field(default=0, description="Window after which it was taken.")
+    guard: Reason = Field(
+        default="", description="Who took it: level, growth, persistent, meta, learningRate or finite."
+    )
+    action: Reason = Field(
+        default="", description="What it was: suppressGrowth, nudgeDown, rollback, loosen or quarantine."
+    )
+    message: Sentence = Field(default="", description="Why, as a sentence with the figures.")
+
+
+class GuardStatus(StatusModel):
+    """What watches divergence between ranks, and what it did since the start of the run."""
+
+    divergence: float = Field(
+        default=0.0, ge=0, description="Newest largest relative L2 distance between a rank and the average."
+    )
+    latched: bool = Field(default=False, description="Whether the anchor may not grow at present.")
+    counts: dict[Annotated[str, Field(max_length=32)], Count] = Field(
+        default_factory=dict, max_length=8, description="How often each action was taken."
+    )
+    last: tuple[GuardActionStatus, ...] = Field(default=(), max_length=8, description="Newest actions, oldest first.")
+
+
 class RefusalStatus(StatusModel):
     """A member that the coordinator did not admit."""
 
@@ -193,6 +219,7 @@ class TrainingStatus(StatusModel):
     ranks: tuple[RankStatus, ...] = Field(
         default=(), max_length=MAX_RANKS, description="Ranks of the last committed window."
     )
+    guard: GuardStatus | None = Field(default=None, description="What the guards of divergence see and did.")
     last_heard: Time | None = Field(default=None, description="When the coordinator last said something new.")
 
 

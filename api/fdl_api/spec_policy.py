@@ -7,7 +7,7 @@ from pydantic import Field
 
 from fdl_api.model import INT_OR_STRING, MUTABLE, Model, Rule, rules
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class Mode(StrEnum):
@@ -81,6 +81,32 @@ class JoinSpec(Model):
     )
 
 
+class OuterSpec(Model):
+    """A step on top of each average: momentum over the way from the last one. Members that come or go change nothing."""
+
+    cel: ClassVar[tuple[Rule, ...]] = tuple(
+        Rule(
+            f"self.optimizer != 'none' || !has(self.{field})",
+            f"spec.elche.outer.{field}: has no effect without an outer optimizer; set optimizer to slowmo or nesterov, "
+            f"or remove {field}",
+            field_path=f".{field}",
+        )
+        for field in ("learningRate", "momentum")
+    )
+
+    optimizer: Literal["none", "slowmo", "nesterov"] = Field(
+        default="none",
+        description="none takes the average; slowmo and nesterov (the outer optimizer of DiLoCo) put momentum on it, "
+        "which pays with an anchor of about 30 and more.",
+    )
+    learning_rate: Annotated[float, Field(gt=0.0, le=10.0)] | None = Field(
+        default=None, description="Learning rate of that step; 1 for slowmo and 0.7 for nesterov when unset."
+    )
+    momentum: Annotated[float, Field(ge=0.0, le=0.999)] | None = Field(
+        default=None, description="Momentum of that step; 0.5 for slowmo and 0.9 for nesterov when unset."
+    )
+
+
 class ElcheSpec(Model):
     """How work is shared between ranks of unequal speed (ElChe). The defaults suit most runs."""
 
@@ -94,6 +120,16 @@ class ElcheSpec(Model):
             "!has(self.minAnchor) || self.minAnchor <= self.anchor",
             "spec.elche.minAnchor: must be at most anchor; lower minAnchor or raise anchor",
             field_path=".minAnchor",
+        ),
+        Rule(
+            "self.gamma == 1.0 || self.weights in ['samples', 'batches']",
+            "spec.elche.gamma: has no effect with these weights; leave it out or set weights to samples or batches",
+            field_path=".gamma",
+        ),
+        Rule(
+            "!has(self.partitionRatios) || (self.partitionRatios.sum() > 0.999 && self.partitionRatios.sum() < 1.001)",
+            "spec.elche.partitionRatios: must sum to 1; give each rank its part of the work",
+            field_path=".partitionRatios",
         ),
     )
 
@@ -124,28 +160,41 @@ class ElcheSpec(Model):
         default=False,
         description="True lets the anchor grow by one batch with each window that the guard finds stable.",
     )
-    partition_ratios: tuple[Fraction, ...] | None = Field(
+    partition_ratios: tuple[Share, ...] | None = Field(
         default=None,
+        min_length=1,
         max_length=256,
-        description="Fixed shares of the ranks, summing to 1, in sync modes. Not available in this release.",
+        description="Shares of the work, one for each rank in the order of the cohorts and their members (one that "
+        "joins later comes last), summing to 1: fixed in sync modes, and a hint for the first windows in the others. "
+        "Not used while there are more or fewer ranks than shares.",
     )
     meta_controller: bool = Field(
         default=False,
-        description="True shrinks the anchor when the learning rate falls by more than 30 % at once. "
-        "Not available in this release.",
+        description="True shrinks the anchor when the learning rate falls by more than 30 % from one window to the "
+        "next, or when the guard speaks several windows in a row.",
     )
     guard: Literal["level", "growth", "none"] = Field(
         default="level",
         description="What watches divergence between ranks: level stops the growth of the anchor when divergence rises "
-        "three times and is above divergenceThreshold; growth (not available in this release) watches its rate.",
+        "three times and is above divergenceThreshold; growth stops it, or halves the anchor, by the rate at which "
+        "divergence grows. Either shrinks the anchor when divergence stays above ten times divergenceThreshold.",
     )
     divergence_threshold: Annotated[float, Field(gt=0.0, le=10.0)] = Field(
         default=0.05,
-        description="Relative L2 distance between a rank and the average above which the level guard acts.",
+        description="Relative L2 distance between a rank and the average above which the level guard acts, at the "
+        "largest learning rate of the training; it falls with the learning rate.",
+    )
+    weights: Literal["samples", "batches", "uniform", "normalized"] = Field(
+        default="samples",
+        description="What a rank's weight in the average follows from: its samples, its batches, nothing (uniform), or "
+        "normalized: the mean of the ranks' ways per batch, times the mean number of batches, for data that differs "
+        "between ranks.",
     )
     gamma: Annotated[float, Field(ge=0.0, le=2.0)] = Field(
-        default=1.0, description="Exponent of a rank's work in its weight in the average; 1 weighs by samples done."
+        default=1.0,
+        description="Exponent of a rank's samples or batches in its weight; 1 weighs by work done, 0 like uniform.",
     )
+    outer: OuterSpec = Field(default_factory=OuterSpec, description="A step on top of each average.")
     easgd_alpha: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         default=None, description="Share of the average in a rank's new parameters, in cpu-async; 0.5 when unset."
     )
@@ -155,7 +204,11 @@ class ElcheSpec(Model):
         le=100000,
         description="Batches that a rank may run ahead of an average in flight, in cpu-async; automatic when unset.",
     )
-    bf16_wire: bool = Field(default=False, description="True sends parameters as bf16 in CPU modes.")
+    bf16_wire: bool = Field(
+        default=False,
+        description="True sends, in CPU modes, what parameters changed by since the last average as bf16: half the "
+        "bytes, and a relative error of up to 0.4 % a rank in that change.",
+    )
 
 
 class BudgetsSpec(Model):

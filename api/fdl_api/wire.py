@@ -199,6 +199,26 @@ class RankWindow(Message):
     share: float = Field(description="Share of the window's samples, 0..1.")
 
 
+class GuardRecord(Message):
+    """One action of a guard of divergence."""
+
+    window: int = Field(description="Window after which it was taken.")
+    guard: str = Field(max_length=32, description="Who took it: level, growth, persistent, meta, learningRate, finite.")
+    action: str = Field(
+        max_length=32, description="What it was: suppressGrowth, nudgeDown, rollback, loosen, quarantine."
+    )
+    why: str = Field(max_length=1024, description="Why, as a sentence with the figures.")
+
+
+class GuardReport(Message):
+    """What the guards of divergence did since the start of the run."""
+
+    divergence: float = Field(default=0.0, description="Newest largest relative distance of a rank to the average.")
+    latched: bool = Field(default=False, description="Whether the anchor may not grow at present.")
+    counts: dict[str, int] = Field(default_factory=dict, description="How often each action was taken.")
+    last: list[GuardRecord] = Field(default_factory=list, max_length=8, description="Newest actions, oldest first.")
+
+
 class WindowCommitted(Message):
     """A rank committed a window. The lowest rank of the epoch fills in ``ranks`` and the figures."""
 
@@ -212,6 +232,7 @@ class WindowCommitted(Message):
     loss: float | None = None
     reduce_ms: float = 0.0
     ranks: list[RankWindow] = Field(default_factory=list, max_length=4096)
+    guard: GuardReport | None = None
 
 
 class ReduceFailed(Message):
@@ -480,6 +501,7 @@ class State(Message):
     metrics: dict[str, float] = Field(default_factory=dict)
     members: list[MemberState] = Field(default_factory=list)
     ranks: list[RankWindow] = Field(default_factory=list)
+    guard: GuardReport | None = None
     checkpoint: CheckpointState | None = None
     checkpoint_problem: str = Field(default="", max_length=1024)
     refusals: list[Refuse] = Field(default_factory=list, max_length=16)

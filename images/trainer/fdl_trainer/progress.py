@@ -81,6 +81,7 @@ class Reporter:
             loss=reduced.loss,
             reduce_ms=reduced.reduce_ms or reduce_ms,
             ranks=ranks,
+            guard=_guard(after, reduced),
         )
         self._commit(cohort.epoch.epoch, after, figures)
 
@@ -103,3 +104,17 @@ class Reporter:
             final=control.finished,
         )
         self.line.send(message, sticky="committed")
+
+
+def _guard(control: Control, reduced: Tail) -> wire.GuardReport:
+    """What the guards see and did, for people."""
+    journal = control.elche.guard.journal
+    return wire.GuardReport(
+        divergence=reduced.divergence,
+        latched=control.elche.growth_latched,
+        counts={str(action): count for action, count in journal.counts.items()},
+        last=[
+            wire.GuardRecord(window=record.window, guard=record.guard, action=record.action, why=record.why)
+            for record in journal.last
+        ],
+    )

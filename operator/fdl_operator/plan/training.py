@@ -2,8 +2,15 @@
 
 import math
 
-from fdl_api.run import CheckpointStatus, RankStatus, RefusalStatus, TrainingStatus
-from fdl_api.wire import CheckpointState, State
+from fdl_api.run import (
+    CheckpointStatus,
+    GuardActionStatus,
+    GuardStatus,
+    RankStatus,
+    RefusalStatus,
+    TrainingStatus,
+)
+from fdl_api.wire import CheckpointState, GuardReport, State
 from fdl_operator import clock
 
 
@@ -50,6 +57,7 @@ def render(state: State, heard_at: float) -> TrainingStatus:
             )
             for rank in state.ranks
         ),
+        guard=_guard(state.guard),
         last_heard=clock.render(heard_at),
     )
 
@@ -82,6 +90,20 @@ def may_write(old: TrainingStatus | None, now: float, interval: float) -> tuple[
     if last is None or now - last >= interval:
         return True, now
     return False, last + interval
+
+
+def _guard(guard: GuardReport | None) -> GuardStatus | None:
+    if guard is None:
+        return None
+    return GuardStatus(
+        divergence=round(max(0.0, _finite(guard.divergence) or 0.0), 6),
+        latched=guard.latched,
+        counts=guard.counts,
+        last=tuple(
+            GuardActionStatus(window=record.window, guard=record.guard, action=record.action, message=record.why)
+            for record in guard.last
+        ),
+    )
 
 
 def _checkpoint(checkpoint: CheckpointState | None) -> CheckpointStatus | None:

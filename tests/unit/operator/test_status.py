@@ -2,7 +2,7 @@
 
 import math
 
-from fdl_api.wire import Outcome, RankWindow
+from fdl_api.wire import GuardRecord, GuardReport, Outcome, RankWindow
 from fdl_operator.model import (
     ApplyObject,
     ChildFailure,
@@ -133,6 +133,23 @@ def test_ranks_are_named_by_their_members() -> None:
     assert world.stream.state is not None
     row = training.render(world.stream.state, world.now).ranks[0]
     assert (row.member, row.local_rank, row.share, row.ms_per_batch) == (member_name(1, 1), 1, 0.25, 0.0)
+
+
+def test_what_the_guards_did_is_in_the_status() -> None:
+    world = World().training()
+    record = GuardRecord(window=7, guard="level", action="suppressGrowth", why="Divergence rose.")
+    world.says(guard=GuardReport(divergence=math.inf, latched=True, counts={"suppressGrowth": 3}, last=[record]))
+    world.step(20)
+    assert world.status.training is not None and world.status.training.guard is not None
+    guard = world.status.training.guard
+    assert (guard.divergence, guard.latched, guard.counts) == (0.0, True, {"suppressGrowth": 3})
+    (action,) = guard.last
+    assert (action.window, action.guard, action.action, action.message) == (
+        7,
+        "level",
+        "suppressGrowth",
+        "Divergence rose.",
+    )
 
 
 def test_prepared_strings_for_columns() -> None:
