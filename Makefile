@@ -74,9 +74,10 @@ format: setup ## format the code and mend what ruff can
 	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
 
 .PHONY: lock
-lock: setup ## pin the development requirements anew from pyproject.toml
+lock: setup ## pin the requirements of development and images anew from pyproject.toml
 	@.venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  --no-emit-package fdl --extra dev pyproject.toml -o requirements/dev.txt
+	images/lock-requirements.sh
 
 .PHONY: bench-smoke
 bench-smoke: setup ## print the figures that the project is measured by (JSON and a table)

@@ -26,6 +26,9 @@ MANAGED_BY_VALUE: Final = "fdl"
 SPEC_HASH: Final = DOMAIN + "spec-hash"
 """Annotation: hash of what the operator last applied, so that an unchanged object costs no call."""
 
+SAVE_NOW: Final = DOMAIN + "save-now"
+"""Annotation that people put on an FdlRun: each new content, e.g. the time, asks for one checkpoint."""
+
 FIELD_MANAGER: Final = "fdl-operator"
 PROBER_FIELD_MANAGER: Final = "fdl-prober"
 
@@ -49,10 +52,8 @@ NCCL_PREFIX: Final = DOMAIN + "nccl."
 REPORT: Final = DOMAIN + "report"
 """Annotation on a node: the prober's evidence as JSON (:mod:`fdl_api.report`), with its time."""
 
-VENDORS: Final = ("nvidia", "amd", "cpu")
 GPU_VENDORS: Final = ("nvidia", "amd")
 VARIANT_VALUES: Final = ("covers", "gap", "verified", "simulated")
-COVERAGE_VALUES: Final = ("full", "partial", "none")
 
 
 def vendor(name: str) -> str:

@@ -60,17 +60,6 @@ def disruption_budget(run: str) -> str:
     return f"{run}-run"
 
 
-def longest_suffix(longest_cohort: int) -> int:
-    """Characters that the longest derived name adds to a run's name.
-
-    Args:
-        longest_cohort: length of the longest cohort name, in characters.
-    """
-    member = 1 + longest_cohort + 1 + len(str(MAX_ORDINAL)) + 1 + len(str(MAX_INCARNATION))
-    coordinator = len("-coordinator-") + len(str(MAX_INCARNATION))
-    return max(member, coordinator)
-
-
 def seat(cohort: str, ordinal: int) -> str:
     """Name of a member's place in a run, the same for all its incarnations."""
     return f"{cohort}-{ordinal}"

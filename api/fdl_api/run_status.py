@@ -205,7 +205,10 @@ class TrainingStatus(StatusModel):
     samples_per_second: float = Field(default=0.0, ge=0, description="Committed samples a second.")
     eta_seconds: float | None = Field(default=None, ge=0, description="Estimated seconds to the end.")
     goodput: float | None = Field(
-        default=None, ge=0, description="Committed samples a second over the sum of the ranks' own rates."
+        default=None,
+        ge=0,
+        description="Committed samples over those that the ranks could have computed in the last minute or so, at "
+        "the speeds that they had in that time. 0 to 1.",
     )
     loss: float | None = Field(default=None, description="Loss of the last window, averaged over its samples.")
     metrics: dict[Annotated[str, Field(max_length=128)], float] = Field(

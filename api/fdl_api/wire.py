@@ -435,6 +435,9 @@ class Hint(Message):
     suspend: bool = False
     give_up: str = Field(default="", max_length=64, description="Reason to stop the run for good, or empty.")
 
+    save: str = Field(
+        default="", max_length=64, description="Each new content asks for one checkpoint at the next boundary."
+    )
 
 # --- coordinator -> operator -----------------------------------------------------------------------------
 
@@ -510,7 +513,9 @@ class State(Message):
     recoveries: list[float] = Field(
         default_factory=list, max_length=64, description="Seconds from each death to the next committed window."
     )
-    goodput: float | None = Field(default=None, description="Committed samples/s over the sum of the ranks' own rates.")
+    goodput: float | None = Field(
+        default=None, description="Committed samples over those that the ranks could have computed in the time, 0..1."
+    )
 
 
 FromAgent = Annotated[AgentHello | RankExited | Leave, Field(discriminator="type")]

@@ -5,7 +5,6 @@ anew from what the API server says by then. Pods are created side by side, a bou
 """
 
 import asyncio
-import base64
 import datetime
 import logging
 from collections.abc import Coroutine, Sequence
@@ -36,8 +35,9 @@ from fdl_operator.model import (
     Snapshot,
     WriteStatus,
 )
+from fdl_operator.plan.keys import SECRET_CHILD
 from fdl_operator.plan.objects import MOUNTED, child_key
-from fdl_operator.plan.pass_ import SECRET_CHILD, TEMPLATE_CHILD
+from fdl_operator.plan.pass_ import TEMPLATE_CHILD
 from fdl_operator.records import run_record
 from fdl_operator.settings import Settings
 from fdl_operator.store import Store
@@ -95,8 +95,8 @@ class Actor:
         mountable = True
         for action in actions:
             if isinstance(action, EnsureSecret):
-                work = self._ensure_secret(run, new=snapshot.run.status.phase is None)
-                mountable = await self._child(run, SECRET_CHILD, work)
+                work = self._ensure_secret(run, action, new=snapshot.run.status.phase is None)
+                mountable = await self._child(run, SECRET_CHILD, work) and run.uid in self._store.keys
         applies = [action for action in actions if isinstance(action, ApplyObject)]
         worked = await self._together(
             self._child(run, child_key(action.kind), self._apply(run, spec, snapshot, action)) for action in applies
@@ -192,14 +192,20 @@ class Actor:
                 return None
             raise
 
-    async def _ensure_secret(self, run: RunRecord, *, new: bool) -> None:
+    async def _ensure_secret(self, run: RunRecord, action: EnsureSecret, *, new: bool) -> None:
         """Read the Secret, or make it; a run that never had a status has none yet, which saves the look."""
         name = names.secret(run.name)
-        found: Body | None = None
-        if not new:
-            found = await self._found(run, name)
+        found = None if new else await self._found(run, name)
         if found is None:
-            keys = await asyncio.to_thread(pki.new_keys, run.name, run.namespace, datetime.datetime.now(datetime.UTC))
+            keys = self._store.keys.get(run.uid)
+            if keys is None and not action.fresh_keys:
+                self._store.keys_gone(run.uid)
+                return
+            if keys is None:
+                at = datetime.datetime.now(datetime.UTC)
+                keys = await asyncio.to_thread(pki.new_keys, run.name, run.namespace, at)
+            elif not action.fresh_keys:
+                logger.warning("run %s/%s: Secret %s was deleted; it is made again", run.namespace, run.name, name)
             try:
                 found = await self._client.create(api.SECRETS, run.namespace, objects.secret(run, keys))
             except ApiError as error:
@@ -211,8 +217,7 @@ class Actor:
             raise ApiError(
                 409, "NotOurs", f"Secret {name} belongs to something else; delete it, or give the run another name"
             )
-        data = {key: base64.b64decode(text).decode() for key, text in (found.get("data") or {}).items()}
-        self._store.secrets[run.uid] = (data["token"], data["ca.crt"])
+        self._store.keys_found(run.uid, objects.keys_of(found))
 
     async def _apply(self, run: RunRecord, spec: FdlRunSpec, snapshot: Snapshot, action: ApplyObject) -> None:
         body = self._object(run, spec, action)

@@ -90,7 +90,7 @@ class Engine:
     def _tend_stream(self, run: RunRecord) -> None:
         """Dial the newest coordinator as soon as it has an address; hang up when there is none to come."""
         key = run.key
-        secret = self.store.secrets.get(run.uid)
+        keys = self.store.keys.get(run.uid)
         pod = next(
             (
                 pod
@@ -99,7 +99,7 @@ class Engine:
             ),
             None,
         )
-        if secret is None or pod is None or not pod.ip or pod.ended or run.deleting:
+        if keys is None or pod is None or not pod.ip or pod.ended or run.deleting:
             if pod is None or pod.ended or run.deleting:
                 self._end_stream(key)
             return
@@ -109,8 +109,8 @@ class Engine:
                 run_uid=run.uid,
                 address=pod.ip,
                 host=names.coordinator_host(run.name, run.namespace),
-                token=secret[0],
-                ca=secret[1],
+                token=keys.token,
+                ca=keys.ca,
                 generation=pod.incarnation,
             )
         )

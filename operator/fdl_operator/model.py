@@ -11,6 +11,9 @@ from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_api.wire import Hint, State
 from fdl_operator.settings import Limits
 
+OFF_DEVICES = "off-devices"
+"""Placement of a coordinator that may only go to nodes without devices."""
+
 RunKey = tuple[str, str]
 """Namespace and name of a run."""
 
@@ -30,6 +33,8 @@ class RunRecord:
     """``None`` when this release cannot read the spec; ``problem`` then says why."""
     status: FdlRunStatus
     problem: str = ""
+    save_now: str = ""
+    """Content of the annotation fdl.dev/save-now: each new one asks for a checkpoint."""
 
     @property
     def key(self) -> RunKey:
@@ -77,6 +82,8 @@ class PodRecord:
     status_message: str = ""
     disruption: str = ""
     """Reason of the condition DisruptionTarget while it holds."""
+    image: str = ""
+    """Image of the main container."""
     waiting_reason: str = ""
     waiting_message: str = ""
     exit_code: int | None = None
@@ -174,6 +181,11 @@ class Snapshot:
     """Names of pods that were seen and are gone, as far as their UIDs are not in the status yet."""
     failures: dict[str, ChildFailure] = field(default_factory=dict)
     secret_ready: bool = False
+    """The operator knows the run's keys."""
+    secret_lost: bool = False
+    """The Secret is gone, and so are the keys: live members trust what nobody can hand out again."""
+    secret_checked_at: float = 0.0
+    """When the Secret was last seen on the API server (seconds since 1970)."""
     template_checked: bool = False
     """The API server has accepted a dry run of this run's pods."""
     training_budget: bool = True
@@ -221,7 +233,12 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class EnsureSecret:
-    """Load the run's Secret, or create it with fresh keys when there is none."""
+    """Read the run's Secret; where there is none, create it again with the keys that live members trust.
+
+    Only where ``fresh_keys`` is set, because nobody holds the old ones, may keys that are not known be made anew.
+    """
+
+    fresh_keys: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +297,15 @@ class CreateMember:
 
 @dataclass(frozen=True, slots=True)
 class CreateCoordinator:
-    """Create one incarnation of the coordinator's pod; it is already in the status."""
+    """Create one incarnation of the coordinator's pod; it is already in the status.
+
+    ``off_devices`` keeps it off nodes with devices; without it, it only prefers others.
+    """
 
     name: str
     incarnation: int
     attempt: int
+    off_devices: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from fdl_operator.plan.cluster import ClusterRecord
 logger = logging.getLogger(__name__)
 
 MAX_TEXT: Final = 1000
+MAX_SAVE_NOW: Final = 64
 MAIN_CONTAINERS: Final = ("trainer", "coordinator")
 
 
@@ -44,6 +45,7 @@ def run_record(item: dict[str, Any]) -> RunRecord:
         spec=spec,
         status=status,
         problem=problem,
+        save_now=str((meta.get("annotations") or {}).get(labels.SAVE_NOW, ""))[:MAX_SAVE_NOW],
     )
 
 
@@ -84,6 +86,7 @@ def pod_record(item: dict[str, Any]) -> PodRecord:
         status_reason=str(status.get("reason") or ""),
         status_message=str(status.get("message") or "")[:MAX_TEXT],
         disruption=str(disruption.get("reason") or "") if disruption.get("status") == "True" else "",
+        image=_image(spec),
         waiting_reason=str(waiting.get("reason") or ""),
         waiting_message=str(waiting.get("message") or "")[:MAX_TEXT],
         exit_code=ended.get("exitCode"),
@@ -160,6 +163,11 @@ def _container(status: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if state.get("waiting") and state["waiting"].get("reason") not in ("ContainerCreating", "PodInitializing"):
             waiting = state["waiting"]
     return waiting, ended
+
+
+def _image(spec: dict[str, Any]) -> str:
+    images = (entry.get("image") for entry in spec.get("containers") or [] if entry.get("name") in MAIN_CONTAINERS)
+    return str(next(images, "") or "")[:MAX_TEXT]
 
 
 def _phase(text: str | None) -> PodPhase:

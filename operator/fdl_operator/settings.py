@@ -37,6 +37,8 @@ class Limits:
     """How long pods of a finished run may take to end by themselves before they are deleted."""
     unschedulable: float = 30.0
     """How long a pod may stay unschedulable before its placement is planned anew."""
+    secret_check: float = 300.0
+    """How often the Secret of a run that needs no new pod is looked at, since it may not be watched; 0 for never."""
     training_interval: float = 10.0
     """Fewest seconds between two writes of the training status of one run."""
     training_writes_per_second: float = 20.0

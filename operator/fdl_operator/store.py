@@ -9,6 +9,7 @@ from typing import Any
 from fdl_api import labels
 from fdl_api.cluster import FdlClusterSpec
 from fdl_api.reasons import ConditionType
+from fdl_operator.build.pki import KeyMaterial
 from fdl_operator.model import (
     ChildFailure,
     NodeRecord,
@@ -48,8 +49,10 @@ class Store:
         self._gone: dict[str, set[str]] = defaultdict(set)
         self._failures: dict[str, dict[str, ChildFailure]] = defaultdict(dict)
         self._checked: set[str] = set()
-        self.secrets: dict[str, tuple[str, str]] = {}
-        """Token and CA by run UID."""
+        self.keys: dict[str, KeyMaterial] = {}
+        """Content of the Secrets, by run UID: what live members trust, should a Secret be deleted."""
+        self._keys_seen: dict[str, float] = {}
+        self._keys_lost: set[str] = set()
         self.cluster: FdlClusterSpec | None = None
         self.training_budget: Callable[[], bool] = lambda: True
 
@@ -76,8 +79,9 @@ class Store:
             return
         del self.runs[key]
         self._by_uid.pop(uid, None)
-        for table in (self._streams, self._created, self._gone, self._failures, self.secrets):
+        for table in (self._streams, self._created, self._gone, self._failures, self.keys, self._keys_seen):
             table.pop(uid, None)
+        self._keys_lost.discard(uid)
         self._checked = {entry for entry in self._checked if not entry.startswith(uid)}
         self._changed(key)
 
@@ -182,6 +186,17 @@ class Store:
         if self._failures[uid].pop(child, None) is not None:
             self._touch(uid)
 
+    def keys_found(self, uid: str, keys: KeyMaterial) -> None:
+        """The run's Secret is there, with these keys."""
+        self.keys[uid] = keys
+        self._keys_seen[uid] = self._clock()
+        self._keys_lost.discard(uid)
+
+    def keys_gone(self, uid: str) -> None:
+        """The run's Secret is gone, this operator never knew its keys, and live members go on with them."""
+        self._keys_lost.add(uid)
+        self._touch(uid)
+
     def template_accepted(self, run: RunRecord) -> None:
         """The API server has accepted a dry run of the run's pods."""
         self._checked.add(f"{run.uid}/{run.generation}")
@@ -224,7 +239,9 @@ class Store:
             created=frozenset(name for name, at in created.items() if now - at < EXPECTATION_SECONDS),
             gone=frozenset(self._gone.get(run.uid) or ()),
             failures=dict(self._failures.get(run.uid) or {}),
-            secret_ready=run.uid in self.secrets,
+            secret_ready=run.uid in self.keys,
+            secret_lost=run.uid in self._keys_lost,
+            secret_checked_at=self._keys_seen.get(run.uid, 0.0),
             template_checked=f"{run.uid}/{run.generation}" in self._checked,
             training_budget=self.training_budget(),
         )

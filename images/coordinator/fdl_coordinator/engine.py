@@ -271,10 +271,6 @@ class Engine(Opening):
                 )
         return out + self._advance(now)
 
-    def save_now(self) -> list[Send]:
-        """Ask for a checkpoint at the next boundary."""
-        return [(uid, Save()) for uid in self.epochs.uids()]
-
     def tick(self, now: float) -> list[Send]:
         """Everything that happens because time passes. Called every CLOCK_TICK_SECONDS."""
         self._excuse(now)
@@ -289,7 +285,15 @@ class Engine(Opening):
             out += self._cancel(planned)
         if self.reduce_failed_at is not None and now - self.reduce_failed_at > REFORM_SECONDS:
             out += self._reform(now)
-        return out + self._advance(now)
+        return out + self._save_on_request() + self._advance(now)
+
+    def _save_on_request(self) -> list[Send]:
+        """Ask for one checkpoint for each new wish of the operator's, as soon as somebody trains."""
+        wish = self.hint.save if self.hint is not None else ""
+        if wish == self.save_asked or self.outcome is not Outcome.TRAINING:
+            return []
+        self.save_asked = wish
+        return [(uid, Save()) for uid in self.epochs.uids()] if wish else []
 
     def _believed_dead(self, now: float) -> list[Seat]:
         """Members whose silence counts.

@@ -19,6 +19,8 @@ from fdl_api.wire import (
 )
 
 if TYPE_CHECKING:
+from fdl_coordinator.goodput import Goodput
+from fdl_coordinator.seats import RankSeat
     from fdl_coordinator.runstate import RunState
 
 RATE_WINDOWS = 12
@@ -42,19 +44,6 @@ def rate(points: "deque[tuple[float, int]]") -> float:
         return 0.0
     (start, before), (end, after) = points[0], points[-1]
     return (after - before) / (end - start) if end - start >= LEAST_RATE_SECONDS else 0.0
-
-
-def own_rates(ranks: list[RankWindow]) -> float:
-    """Sum of the ranks' own rates in samples a second, from their smoothed milliseconds a batch.
-
-    A rank whose speed is unknown makes the sum unknown (0).
-    """
-    total = 0.0
-    for rank in ranks:
-        if rank.ms_per_batch <= 0 or rank.batches <= 0:
-            return 0.0
-        total += rank.samples / rank.batches / rank.ms_per_batch * 1000
-    return total
 
 
 class Progress:
@@ -84,6 +73,7 @@ class Progress:
         """Take in a commit; only the first report of a window moves the figures."""
         if report.window > self.window:
             self.window, self.samples, self.data_epoch = report.window, report.samples, report.data_epoch
+        self.goodput = Goodput()
             self.points.append((now, report.samples))
             while len(self.points) > RATE_WINDOWS and now - self.points[1][0] >= RATE_SECONDS:
                 self.points.popleft()
@@ -96,6 +86,7 @@ class Progress:
             self.loss = report.loss if report.loss is not None else self.loss
 
     def resumed(self, echo: Echo) -> None:
+        self.goodput.committed(report, now)
         """Take over from a rank what an earlier coordinator knew."""
         self.window = max(self.window, echo.committed.window)
         self.samples = max(self.samples, echo.samples)
@@ -111,6 +102,7 @@ class Progress:
         self.checkpoint = CheckpointState(
             window=report.window,
             samples=report.samples,
+        self.goodput.restarted()
             path=report.path,
             size_bytes=report.size_bytes,
             verified=True,
@@ -160,7 +152,7 @@ def snapshot(engine: "RunState") -> State:
     progress = engine.progress
     speed = rate(progress.points)
     left = progress.total_samples - progress.samples
-    own = own_rates(progress.ranks)
+    goodput = progress.goodput.value
     return State(
         generation=engine.generation,
         run_uid=engine.config.run_uid,
@@ -186,5 +178,5 @@ def snapshot(engine: "RunState") -> State:
         stale_messages=progress.stale_messages,
         deaths=progress.deaths,
         recoveries=list(progress.recoveries),
-        goodput=round(speed / own, 4) if own > 0 and speed > 0 else None,
+        goodput=round(goodput, 4) if goodput is not None else None,
     )

@@ -54,6 +54,7 @@ class RunState:
         self.ticked_at: float | None = None
         self.stop: Stop | None = None
         self.settled = 0
+        self.save_asked = ""
 
     def _announce(self, epoch: Epoch) -> list[Send]:
         closed: list[Send] = list(self.store.close_below(epoch.epoch))

@@ -23,6 +23,12 @@ def secret(run: RunRecord, keys: KeyMaterial) -> Body:
     }
 
 
+def keys_of(body: Body) -> KeyMaterial:
+    """The keys in a Secret that :func:`secret` made."""
+    data = {name: base64.b64decode(text).decode() for name, text in (body.get("data") or {}).items()}
+    return KeyMaterial(token=data["token"], ca=data["ca.crt"], certificate=data["tls.crt"], key=data["tls.key"])
+
+
 def config_map(run: RunRecord, config: RunConfig, spec_hash: str) -> Body:
     """The resolved run."""
     return {

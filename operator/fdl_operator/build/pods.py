@@ -5,7 +5,7 @@ from fdl_api.run import Cohort, FdlRunSpec, Resources, Vendor
 from fdl_api.runconfig import MemberEnv
 from fdl_operator.build.common import CONTAINER_SECURITY, POD_SECURITY, Body, metadata
 from fdl_operator.build.overlay import TRAINER, merge_pod
-from fdl_operator.model import CreateCoordinator, CreateMember, Placement, RunRecord
+from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, Placement, RunRecord
 from fdl_operator.settings import Settings
 
 PLACEMENT = labels.DOMAIN + "placement"
@@ -50,14 +50,18 @@ def member(run: RunRecord, spec: FdlRunSpec, action: CreateMember, settings: Set
         "terminationGracePeriodSeconds": grace,
         "tolerations": _tolerations(cohort),
     }
-    affinity = _affinity(action.placement)
-    if affinity:
-        pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": affinity}}
+    node: Body = {}
+    if required := _affinity(action.placement):
+        node["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    if cohort.vendor is Vendor.CPU:
+        node["preferredDuringSchedulingIgnoredDuringExecution"] = [_rather_without_devices()]
+    if node:
+        pod["spec"]["affinity"] = {"nodeAffinity": node}
     return merge_pod(pod, template) if template else pod
 
 
 def coordinator(run: RunRecord, spec: FdlRunSpec, action: CreateCoordinator, settings: Settings) -> Body:
-    """One incarnation of the coordinator. It asks for no device, and prefers nodes without any."""
+    """One incarnation of the coordinator. It asks for no device, and stays off nodes with any where it can."""
     env = {
         MemberEnv.RUN_FILE: names.RUN_FILE,
         MemberEnv.TOKEN_FILE: names.TOKEN_FILE,
@@ -105,7 +109,11 @@ def coordinator(run: RunRecord, spec: FdlRunSpec, action: CreateCoordinator, set
         labels.ATTEMPT: str(action.attempt),
     }
     pod = _pod(run, action.name, extra, settings, spec)
-    without_devices = [{"key": labels.vendor(vendor), "operator": "DoesNotExist"} for vendor in labels.GPU_VENDORS]
+    if action.off_devices:
+        pod["metadata"]["annotations"] = {PLACEMENT: OFF_DEVICES}
+        terms: Body = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_without_devices()]}}
+    else:
+        terms = {"preferredDuringSchedulingIgnoredDuringExecution": [_rather_without_devices()]}
     pod["spec"] |= {
         "containers": [container],
         "volumes": [
@@ -114,15 +122,21 @@ def coordinator(run: RunRecord, spec: FdlRunSpec, action: CreateCoordinator, set
             {"name": "tmp", "emptyDir": {}},
         ],
         "terminationGracePeriodSeconds": 5,
-        "affinity": {
-            "nodeAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {"weight": 100, "preference": {"matchExpressions": without_devices}}
-                ]
-            }
-        },
+        "affinity": {"nodeAffinity": terms},
     }
     return pod
+
+
+def _without_devices() -> Body:
+    return {
+        "matchExpressions": [
+            {"key": labels.vendor(vendor), "operator": "DoesNotExist"} for vendor in labels.GPU_VENDORS
+        ]
+    }
+
+
+def _rather_without_devices() -> Body:
+    return {"weight": 100, "preference": _without_devices()}
 
 
 def _pod(run: RunRecord, name: str, extra: dict[str, str], settings: Settings, spec: FdlRunSpec) -> Body:

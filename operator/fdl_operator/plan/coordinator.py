@@ -5,7 +5,8 @@ Trainers are never touched for it: they train on and echo their state to the nex
 
 from fdl_api import labels, names
 from fdl_api.run import CoordinatorStatus
-from fdl_operator.model import CreateCoordinator, DeletePod, PodRecord
+from fdl_operator.model import OFF_DEVICES, CreateCoordinator, DeletePod, PodRecord
+from fdl_operator.plan import placement
 from fdl_operator.plan.draft import Draft
 
 QUICK_SECONDS = 60.0
@@ -27,6 +28,10 @@ def ensure(draft: Draft) -> None:
             _replace(draft, f"the pod {present.pod_name} was deleted", at=draft.now)
         else:
             _create(draft)
+        return
+    if _no_room(draft, pod):
+        draft.event("CoordinatorMoved", f"the pod {pod.name} finds no place on nodes without devices", warning=True)
+        _renew(draft, off_devices=False)
         return
     if trouble := lost(draft, pod):
         _replace(draft, trouble, at=_due(draft, pod))
@@ -54,6 +59,18 @@ def lost(draft: Draft, pod: PodRecord) -> str:
     return f"node {pod.node} of the pod {pod.name} is lost"
 
 
+def _no_room(draft: Draft, pod: PodRecord) -> bool:
+    """Whether a pod that is kept off devices finds no place, so that any node has to do."""
+    waits = pod.unschedulable_since is not None and not pod.node and pod.deleted_at is None and not pod.ended
+    if not waits or pod.placement != OFF_DEVICES:
+        return False
+    assert pod.unschedulable_since is not None
+    at = pod.unschedulable_since + draft.snapshot.limits.unschedulable
+    if draft.now < at:
+        draft.wakes.append(at)
+    return draft.now >= at
+
+
 def tidy(draft: Draft) -> None:
     """Delete coordinators that were replaced; the last dead one stays for its log."""
     for pod in draft.pods.values():
@@ -78,20 +95,27 @@ def _replace(draft: Draft, trouble: str, *, at: float) -> None:
     _renew(draft)
 
 
-def _renew(draft: Draft) -> None:
+def _renew(draft: Draft, *, off_devices: bool = True) -> None:
     number = draft.coordinator.incarnation + 1
     name = names.coordinator_pod(draft.snapshot.run.name, number)
     draft.coordinator = CoordinatorStatus(incarnation=number, pod_name=name)
-    _create(draft)
+    _create(draft, off_devices=off_devices)
 
 
-def _create(draft: Draft) -> None:
+def _create(draft: Draft, *, off_devices: bool = True) -> None:
     name = draft.coordinator.pod_name
     failure = draft.snapshot.failures.get(name)
     if failure is not None and failure.retry_at > draft.now:
         draft.wakes.append(failure.retry_at)
         return
-    draft.creates.append(CreateCoordinator(name=name, incarnation=draft.coordinator.incarnation, attempt=draft.attempt))
+    draft.creates.append(
+        CreateCoordinator(
+            name=name,
+            incarnation=draft.coordinator.incarnation,
+            attempt=draft.attempt,
+            off_devices=off_devices and placement.has_plain_node(draft.snapshot.nodes.values()),
+        )
+    )
 
 
 def _due(draft: Draft, pod: PodRecord) -> float:

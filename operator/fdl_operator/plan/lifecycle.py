@@ -9,6 +9,7 @@ from fdl_api.version import VERSION
 from fdl_api.wire import Outcome
 from fdl_operator import clock
 from fdl_operator.model import DeletePod, DeleteRun, PodRecord, Wake
+from fdl_operator.plan import waiting
 from fdl_operator.plan.draft import Draft
 from fdl_operator.plan.members import living
 from fdl_operator.plan.verdict import Verdict
@@ -49,6 +50,14 @@ def reopen(draft: Draft) -> None:
         draft.condition(ConditionType.SUSPENDED, False, Progress.RESUMED)
 
 
+def renew(draft: Draft, trouble: str) -> None:
+    """Close an attempt whose pods cannot work with new ones; the next attempt starts in the same pass."""
+    _close_attempt(draft)
+    draft.phase = RunPhase.PENDING
+    draft.condition(ConditionType.FORMED, False, Progress.KEYS_LOST, trouble)
+    draft.event(Progress.KEYS_LOST, trouble, warning=True)
+
+
 def start(draft: Draft) -> bool:
     """Begin an attempt where none runs. False while there is nothing to start on, or too soon after giving up seats."""
     if draft.attempt_start is not None:
@@ -70,7 +79,9 @@ def start(draft: Draft) -> bool:
     draft.phase = RunPhase.STARTING
     draft.template_hash = hashlib.sha256(draft.spec.model_dump_json().encode()).hexdigest()[:16]
     draft.template_version = VERSION
-    draft.condition(ConditionType.FORMED, False, Progress.WAITING_FOR_MEMBERS, "the members start")
+    formed = draft.conditions.get(ConditionType.FORMED)
+    if formed is None or formed.reason != Progress.KEYS_LOST:
+        draft.condition(ConditionType.FORMED, False, Progress.WAITING_FOR_MEMBERS, "the members start")
     draft.event("AttemptStarted", f"attempt {draft.attempt} starts with {draft.wanted_total} members")
     return True
 
@@ -82,7 +93,7 @@ def give_back(draft: Draft) -> None:
     """
     if draft.attempt_start is None or draft.is_true(ConditionType.FORMED):
         return
-    placed = sum(1 for pod in living(draft) if pod.node)
+    placed = sum(1 for pod in living(draft) if pod.node and _can_start(pod, draft.now))
     limit = draft.spec.run_policy.startup_deadline_seconds
     if placed >= draft.spec.join.min_members:
         return
@@ -91,9 +102,12 @@ def give_back(draft: Draft) -> None:
         draft.wakes.append(at)
         return
     sentence = (
-        f"only {placed} of spec.join.minMembers {draft.spec.join.min_members} members found a node within "
+        f"only {placed} of spec.join.minMembers {draft.spec.join.min_members} members found a node and an image within "
         f"spec.runPolicy.startupDeadlineSeconds of {limit} s; the seats are given back and tried again"
     )
+    troubles = (waiting.trouble(pod, draft.now) for pod in living(draft))
+    if (first := next(filter(None, troubles), None)) is not None:
+        sentence += f". {first.sentence}"
     _close_attempt(draft)
     draft.phase = RunPhase.PENDING
     draft.creates.clear()
@@ -101,6 +115,12 @@ def give_back(draft: Draft) -> None:
     draft.event(Ended.STARTUP_DEADLINE, sentence, warning=True)
     _delete_all(draft)
     draft.wakes.append(_restart_at(draft))
+
+
+def _can_start(pod: PodRecord, now: float) -> bool:
+    """Whether a pod that has a node runs there, or may still come to (a slow pull is no fault)."""
+    found = waiting.trouble(pod, now)
+    return found is None or found.reason == Progress.SLOW_START
 
 
 def finish(draft: Draft, verdict: Verdict) -> None:

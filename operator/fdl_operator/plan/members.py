@@ -6,12 +6,9 @@ from fdl_api.run import FdlRunSpec, MemberPhase, MemberStatus, RunPhase
 from fdl_api.termination import Cause
 from fdl_api.wire import MemberState
 from fdl_operator.model import CreateMember, DeletePod, NodeRecord, PodPhase, PodRecord
-from fdl_operator.plan import budgets
+from fdl_operator.plan import budgets, waiting
 from fdl_operator.plan.deaths import APART, SEAT_ONLY, VANISHED, Death, classify
 from fdl_operator.plan.draft import DEAD, Draft, Seat, seat_name
-
-IMAGE_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-CONFIG_PROBLEMS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 
 
 def wanted(spec: FdlRunSpec) -> dict[str, int]:
@@ -45,7 +42,7 @@ def account(draft: Draft) -> None:
         elif death is not None:
             _bury(draft, seat, member, pod, death)
         elif pod is not None:
-            draft.members[seat] = _refreshed(member, pod, reported.get(pod.uid))
+            draft.members[seat] = _refreshed(draft, member, pod, reported.get(pod.uid))
     for seat in [seat for seat in draft.members if _scaled_away(draft, seat) and seat in draft.deaths]:
         _forget(draft, seat)
     draft.parked = {seat for seat, death in draft.deaths.items() if budgets.is_parked(draft, seat, death)}
@@ -102,15 +99,16 @@ def tidy(draft: Draft) -> None:
 
 
 def replan(draft: Draft) -> None:
-    """Take back pods that stay unschedulable where the placement would be another one today."""
+    """Take back pods that find no node, or no image there, where the placement would be another one today."""
     for seat, member in sorted(draft.members.items()):
         pod = draft.pods.get(member.name)
         placement = draft.placements.get(seat[0])
-        if pod is None or placement is None or member.phase in DEAD or pod.node or pod.deleted_at is not None:
+        if pod is None or placement is None or member.phase in DEAD or pod.deleted_at is not None:
             continue
-        if pod.unschedulable_since is None or not pod.placement or pod.placement == placement.digest:
+        since = _waits_since(pod)
+        if since is None or not pod.placement or pod.placement == placement.digest:
             continue
-        at = pod.unschedulable_since + draft.snapshot.limits.unschedulable
+        at = since + draft.snapshot.limits.unschedulable
         if at > draft.now:
             draft.wakes.append(at)
             continue
@@ -118,16 +116,25 @@ def replan(draft: Draft) -> None:
         _succeed(draft, seat)
 
 
+def _waits_since(pod: PodRecord) -> float | None:
+    """Since when a pod waits for a node or an image; ``None`` when it does not."""
+    if not pod.node:
+        return pod.unschedulable_since
+    return pod.created_at if pod.waiting_reason in waiting.IMAGE_PROBLEMS else None
+
+
 def needs_pods(draft: Draft) -> set[str]:
-    """Cohorts for which a placement has to be found: a seat is empty, or a pod finds no node."""
+    """Cohorts for which a placement has to be found: a seat is empty, or a pod finds no node or no image."""
     cohorts: set[str] = set()
     for name, count in draft.wanted.items():
         for ordinal in range(count):
             member = draft.members.get((name, ordinal))
             pod = draft.pods.get(member.name) if member else None
             dead = member is None or member.phase in DEAD
-            waiting = (pod is None and member is not None and not member.uid) or (pod is not None and not pod.node)
-            if (dead or waiting) and (name, ordinal) not in draft.parked:
+            waits = (pod is None and member is not None and not member.uid) or (
+                pod is not None and (not pod.node or _waits_since(pod) is not None)
+            )
+            if (dead or waits) and (name, ordinal) not in draft.parked:
                 cohorts.add(name)
     return cohorts
 
@@ -288,14 +295,17 @@ def _just_created(draft: Draft, pod: PodRecord) -> bool:
     return any(isinstance(action, CreateMember) and action.name == pod.name for action in draft.creates)
 
 
-def _refreshed(member: MemberStatus, pod: PodRecord, reported: MemberState | None) -> MemberStatus:
+def _refreshed(draft: Draft, member: MemberStatus, pod: PodRecord, reported: MemberState | None) -> MemberStatus:
     """A living member's row: pod first, then what the coordinator says about it."""
     reason, message = "", ""
     if pod.deleted_at is not None:
         phase = MemberPhase.LEAVING
     elif pod.phase is not PodPhase.RUNNING:
         phase = MemberPhase.STARTING if pod.node else MemberPhase.PENDING
-        reason, message = _waiting(pod)
+        if (found := waiting.trouble(pod, draft.now)) is not None:
+            reason, message = found.reason, found.sentence
+        elif pod.node:
+            draft.wakes.append(waiting.slow_at(pod))
     elif reported is None:
         phase = MemberPhase.RUNNING if member.phase is MemberPhase.RUNNING else MemberPhase.STARTING
     elif reported.state in ("active", "finished"):
@@ -318,16 +328,6 @@ def _refreshed(member: MemberStatus, pod: PodRecord, reported: MemberState | Non
         "message": message[:1000],
     }
     return member.model_copy(update=update)
-
-
-def _waiting(pod: PodRecord) -> tuple[str, str]:
-    if pod.unschedulable and not pod.node:
-        return "NotScheduled", pod.unschedulable
-    if pod.waiting_reason in IMAGE_PROBLEMS:
-        return Ended.IMAGE_UNAVAILABLE, pod.waiting_message or pod.waiting_reason
-    if pod.waiting_reason in CONFIG_PROBLEMS:
-        return Ended.CONTAINER_CONFIG, pod.waiting_message or pod.waiting_reason
-    return "", ""
 
 
 def takes_part(member: MemberStatus) -> bool:

@@ -7,18 +7,16 @@ from fdl_api.wire import Hint
 from fdl_operator.model import (
     Action,
     CreateMember,
-    EnsureSecret,
     EventNote,
     SendHint,
     Snapshot,
     WriteStatus,
 )
-from fdl_operator.plan import coordinator, lifecycle, members, objects, phases, placement, training, verdict
+from fdl_operator.plan import coordinator, keys, lifecycle, members, objects, phases, placement, training, verdict
 from fdl_operator.plan.draft import DEAD, Draft
 
 TEMPLATE_CHILD = "podTemplate/"
-SECRET_CHILD = "Secret"  # noqa: S105 - a kind, not a password
-"""Names under which refusals of what is not a pod are remembered."""
+"""Start of the names under which refusals of templates are remembered."""
 
 
 def plan(snapshot: Snapshot, now: float) -> list[Action]:
@@ -62,6 +60,8 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
 def _run(draft: Draft) -> None:
     """A run that should train: place, fill, keep."""
     lifecycle.reopen(draft)
+    if trouble := keys.lost(draft):
+        lifecycle.renew(draft, trouble)
     _place(draft)
     if not lifecycle.start(draft):
         members.tidy(draft)
@@ -132,14 +132,7 @@ def _actions(draft: Draft) -> list[Action]:
     write = _write(draft)
     if write is not None:
         actions.append(write)
-    alive = draft.attempt_start is not None and draft.phase is not None and not draft.phase.is_terminal
-    if alive and not draft.snapshot.secret_ready:
-        failure = draft.snapshot.failures.get(SECRET_CHILD)
-        if failure is None or failure.retry_at <= draft.now:
-            actions.append(EnsureSecret())
-        else:
-            draft.wakes.append(failure.retry_at)
-            draft.creates.clear()  # pods mount it: one of an earlier run of this name may still be there
+    actions.extend(keys.ensure(draft))
     if objects.refused(draft):
         draft.creates.clear()
     actions.extend(draft.applies)
@@ -162,6 +155,7 @@ def _hint(draft: Draft) -> Hint | None:
         expected=sorted({pod.uid for pod in pods if not pod.ended} - gone),
         suspend=draft.spec.run_policy.suspend,
         give_up=draft.give_up,
+        save=draft.snapshot.run.save_now,
     )
 
 

@@ -1,12 +1,12 @@
 """Phase, conditions and the prepared strings: what a run's status says for people and tools."""
 
-from fdl_api.reasons import ConditionType, Ended, Progress
+from fdl_api.reasons import ConditionType, Progress
 from fdl_api.run import CohortStatus, Counters, FdlRunStatus, MemberPhase, RunPhase, Summary
 from fdl_api.termination import Cause
 from fdl_api.wire import Outcome
 from fdl_operator import clock
 from fdl_operator.model import PodRecord
-from fdl_operator.plan import budgets
+from fdl_operator.plan import budgets, waiting
 from fdl_operator.plan.coordinator import lost
 from fdl_operator.plan.draft import Draft, seat_name
 from fdl_operator.plan.members import living, takes_part
@@ -58,7 +58,8 @@ def _placeable(draft: Draft) -> None:
         return
     unscheduled = [pod for pod in living(draft) if pod.unschedulable and not pod.node]
     if unscheduled:
-        sentence = f"{len(unscheduled)} pods find no place; {unscheduled[0].name}: {unscheduled[0].unschedulable}"
+        found = waiting.trouble(unscheduled[0], draft.now)
+        sentence = f"{len(unscheduled)} pods find no place; {found.sentence if found else unscheduled[0].name}"
         draft.condition(ConditionType.PLACEABLE, False, Progress.NOT_SCHEDULED, sentence)
         return
     draft.condition(ConditionType.PLACEABLE, True, Progress.AS_EXPECTED)
@@ -70,8 +71,10 @@ def _coordinator_ready(draft: Draft) -> None:
     if pod is None or lost(draft, pod):
         draft.condition(kind, False, Progress.WAITING_FOR_COORDINATOR, f"pod {draft.coordinator.pod_name} starts")
     elif not pod.ready:
-        detail = pod.unschedulable or pod.waiting_message or pod.waiting_reason
-        sentence = f"pod {pod.name} is not ready" + (f": {detail}" if detail else "")
+        found = waiting.trouble(pod, draft.now)
+        if found is None and pod.node:
+            draft.wakes.append(waiting.slow_at(pod))
+        sentence = found.sentence if found is not None else f"pod {pod.name} is not ready"
         draft.condition(kind, False, Progress.WAITING_FOR_COORDINATOR, sentence)
     elif draft.snapshot.stream.connected:
         draft.condition(kind, True, Progress.AS_EXPECTED)
@@ -97,11 +100,16 @@ def _formed(draft: Draft) -> None:
     state = draft.state
     if state is not None and state.epoch > 0:
         draft.condition(ConditionType.FORMED, True, Progress.FORMED)
-    elif not draft.is_true(ConditionType.FORMED):
+    elif not draft.is_true(ConditionType.FORMED) and not _has(draft, ConditionType.FORMED, Progress.KEYS_LOST):
         running = sum(1 for member in draft.members.values() if member.phase is MemberPhase.RUNNING)
         ready = sum(1 for member in state.members if member.state in ("ready", "active")) if state else running
         sentence = f"{ready} of {draft.wanted_total} members are ready"
         draft.condition(ConditionType.FORMED, False, Progress.WAITING_FOR_MEMBERS, sentence)
+
+
+def _has(draft: Draft, kind: ConditionType, reason: str) -> bool:
+    condition = draft.conditions.get(kind)
+    return condition is not None and condition.reason == reason
 
 
 def _phase(draft: Draft) -> RunPhase:
@@ -122,10 +130,10 @@ def _progressing(draft: Draft) -> None:
     if (problem := _refused_child(draft)) is not None:
         draft.condition(kind, False, *problem)
         return
-    stuck = [member for member in draft.members.values() if member.reason in _WAITING_REASONS]
+    stuck = [member for member in draft.members.values() if member.reason in waiting.REASONS]
     if draft.phase is RunPhase.STARTING:
         if stuck:
-            draft.condition(kind, False, stuck[0].reason, f"{stuck[0].name}: {stuck[0].message}")
+            draft.condition(kind, False, stuck[0].reason, stuck[0].message)
         else:
             draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS)
         return
@@ -142,12 +150,11 @@ def _progressing(draft: Draft) -> None:
     away = [seat for seat, member in draft.members.items() if not takes_part(member)]
     if away:
         sentence = f"training goes on without {', '.join(seat_name(seat) for seat in sorted(away)[:8])}"
+        if stuck:
+            sentence += f"; {stuck[0].message}"
         draft.condition(kind, True, Progress.REPLACING_MEMBER, sentence)
     else:
         draft.condition(kind, True, Progress.TRAINING)
-
-
-_WAITING_REASONS = (Ended.IMAGE_UNAVAILABLE, Ended.CONTAINER_CONFIG, "NotScheduled")
 
 
 def _refused_child(draft: Draft) -> tuple[str, str] | None:

@@ -88,6 +88,12 @@ def place(cohort: Cohort, trainer: TrainerSpec, cluster: Cluster, *, keep: str =
     return Unplaced(reason, _sentence(cohort, problems))
 
 
+def has_plain_node(nodes: Iterable[NodeRecord]) -> bool:
+    """Whether pods without tolerations may go to a node that has no device."""
+    devices = [labels.vendor(vendor) for vendor in labels.GPU_VENDORS]
+    return any(not lack(node, ()) for node in nodes if not any(key in node.labels for key in devices))
+
+
 def _candidates(cohort: Cohort, cluster: Cluster, image: str | None) -> list[tuple[Variant, bool]]:
     """Variants to try, each with whether it would run on simulated devices (then with the CPU image)."""
     named = [variant for variant in cluster.variants if cohort.variant in ("auto", variant.name)]

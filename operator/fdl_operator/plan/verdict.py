@@ -6,7 +6,7 @@ from fdl_api.reasons import ConditionType, Ended
 from fdl_api.run import MemberPhase
 from fdl_api.termination import Cause
 from fdl_api.wire import Outcome
-from fdl_operator.plan import budgets
+from fdl_operator.plan import budgets, waiting
 from fdl_operator.plan.coordinator import lost
 from fdl_operator.plan.draft import Draft, seat_name
 from fdl_operator.plan.members import living
@@ -64,7 +64,10 @@ def _result_due(draft: Draft) -> float:
 
 
 def _fatal(draft: Draft) -> Verdict | None:
-    """Deaths after which no try can succeed: a broken script is a failed run, not a crash loop."""
+    """Faults after which no try can succeed: a broken script is a failed run, not a crash loop."""
+    for pod in () if draft.has_progress else living(draft):
+        if (found := waiting.trouble(pod, draft.now)) is not None and found.permanent:
+            return Verdict(False, found.reason, found.sentence)
     apps = {seat: death for seat, death in draft.deaths.items() if death.cause is Cause.APP}
     for seat, death in sorted(apps.items()):
         stops_all = death.reason == Ended.NO_CHECKPOINT

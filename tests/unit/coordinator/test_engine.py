@@ -509,3 +509,25 @@ def test_whatever_happens_epochs_grow_and_the_dead_stay_out(story: list[tuple[st
     assert numbers == sorted(set(numbers))
     for epoch in cohort.epochs:
         assert len(set(members_of(epoch))) == len(epoch.members) > 0
+
+
+class TestSaveNow:
+    def test_each_new_wish_asks_every_rank_once(self) -> None:
+        cohort = three()
+        saves: list[str] = []
+        for wish in ("", "10:00", "10:00", "10:05", ""):
+            assert cohort.engine.hinted(wire.Hint(wanted_members=3, save=wish), cohort.now) == []
+            for _ in range(2):
+                sends = cohort.engine.tick(cohort.now)
+                saves += [f"{wish} {uid}" for uid, message in sends if isinstance(message, wire.Save)]
+        ranks = ["m0.1/0", "m1.1/0", "m2.1/0"]
+        assert saves == [f"{wish} {uid}" for wish in ("10:00", "10:05") for uid in ranks]
+
+    def test_a_wish_before_the_start_is_kept(self) -> None:
+        cohort = Cohort()
+        cohort.engine.hinted(wire.Hint(wanted_members=2, save="now"), cohort.now)
+        assert cohort.engine.tick(cohort.now) == []
+        cohort.dial(0)
+        cohort.dial(1)
+        sends = cohort.engine.tick(cohort.now)
+        assert [uid for uid, message in sends if isinstance(message, wire.Save)] == ["m0.1/0", "m1.1/0"]

@@ -9,7 +9,7 @@ from fdl_api.spec_policy import JoinSpec
 from fdl_coordinator import formation
 from fdl_coordinator.engine import Engine
 from fdl_coordinator.rendezvous import Rendezvous
-from fdl_coordinator.report import RATE_SECONDS, RATE_WINDOWS, Progress, own_rates, rate, snapshot
+from fdl_coordinator.report import RATE_SECONDS, RATE_WINDOWS, Progress, rate, snapshot
 from tests.unit.coordinator.cohort import run_config
 
 JOIN = JoinSpec(min_members=2, target_members=4, window_seconds=30, cap_seconds=60)
@@ -109,21 +109,3 @@ def test_figures_that_are_not_finite_can_be_said_and_are_left_out_of_the_state()
     engine = Engine(run_config(), 1)
     engine.evaluated("m0.1/0", heard, 0.0)
     assert snapshot(engine).metrics == {"accuracy": 0.5}
-
-
-def rank_window(ms_per_batch: float, batches: int = 4, samples: int = 256) -> wire.RankWindow:
-    return wire.RankWindow(
-        uid="a/0",
-        quota=batches,
-        batches=batches,
-        samples=samples,
-        compute_ms=1,
-        data_wait_ms=0,
-        ms_per_batch=ms_per_batch,
-        share=0.5,
-    )
-
-
-def test_own_rates_add_up_and_are_unknown_when_one_is() -> None:
-    assert own_rates([rank_window(10), rank_window(20)]) == 64 / 0.010 + 64 / 0.020
-    assert own_rates([rank_window(10), rank_window(0)]) == 0.0

@@ -97,9 +97,11 @@ class World:
         self.variants = VARIANTS
         self.failures: dict[str, ChildFailure] = {}
         self.secret = True
+        self.secret_lost = False
+        self.secret_age: float = 0.0
         self.template_checked = False
         self.budget = True
-        self.limits = Limits()
+        self.limits = Limits(secret_check=0)  # looks at the Secret have tests of their own
         self.events: list[str] = []
         self.created: list[str] = []
         self._uids = 0
@@ -118,6 +120,8 @@ class World:
             gone=frozenset(self.vanished),
             failures=self.failures,
             secret_ready=self.secret,
+            secret_lost=self.secret_lost,
+            secret_checked_at=self.now - self.secret_age,
             template_checked=self.template_checked,
             training_budget=self.budget,
         )
@@ -199,6 +203,7 @@ class World:
             run_uid=UID,
             role=role,
             created_at=self.now,
+            image="reg/trainer-cpu:1",
             **fields,
         )
 

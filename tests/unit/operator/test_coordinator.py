@@ -1,7 +1,9 @@
 """The coordinator is replaced at once, and trainers are not touched for it."""
 
+import dataclasses
+
 from fdl_api.wire import Outcome
-from fdl_operator.model import ApplyObject, CreateCoordinator, DeletePod, ObjectKind
+from fdl_operator.model import OFF_DEVICES, ApplyObject, CreateCoordinator, DeletePod, ObjectKind
 
 from .builders import World, is_wake, member_name, node, only
 
@@ -101,3 +103,32 @@ def test_a_death_is_told_before_anything_is_written() -> None:
     world = World().training()
     actions = world.ended(member_name(0, 1), 137).plan()
     assert type(actions[0]).__name__ == "SendHint"
+
+
+class TestNodesWithDevices:
+    def made(self, world: World) -> CreateCoordinator:
+        (action,) = only(world.step(), CreateCoordinator)
+        return action
+
+    def test_it_is_kept_off_them_while_another_node_could_take_it(self) -> None:
+        world = World()
+        world.nodes["n2"] = node("n2", vendor__nvidia="true")
+        assert self.made(world).off_devices
+
+    def test_where_all_nodes_have_devices_it_takes_one(self) -> None:
+        world = World()
+        world.nodes = {name: node(name, vendor__amd="true") for name in ("n1", "n2")}
+        world.nodes["control"] = dataclasses.replace(node("control"), taints=(("role", "", "NoSchedule"),))
+        assert not self.made(world).off_devices
+
+    def test_one_that_finds_no_room_there_moves_and_nobody_pays(self) -> None:
+        world = World()
+        world.settle()
+        name = "run-coordinator-1"
+        world.change(name, placement=OFF_DEVICES, unschedulable="no cpu", unschedulable_since=world.now).settle()
+        assert not only(world.step(world.limits.unschedulable - 1), CreateCoordinator)
+        (action,) = only(world.step(1), CreateCoordinator)
+        assert (action.name, action.off_devices) == ("run-coordinator-2", False)
+        assert world.status.counters.coordinator == 0
+        world.settle()
+        assert world.pods[name].deleted_at is not None

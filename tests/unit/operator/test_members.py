@@ -269,16 +269,6 @@ def test_only_the_last_dead_pod_of_a_seat_is_kept_for_its_log() -> None:
     assert kept == [member_name(0, 3), member_name(0, 4)]
 
 
-def test_an_image_that_cannot_be_pulled_shows_at_the_member() -> None:
-    world = World()
-    world.settle()
-    world.change(member_name(0, 1), node="n1", waiting_reason="ImagePullBackOff", waiting_message="no such image")
-    world.settle()
-    member = world.status.members[0]
-    assert (member.reason, member.message) == ("ImageUnavailable", "no such image")
-    assert world.condition("Progressing").reason == "ImageUnavailable"
-
-
 def test_an_unschedulable_pod_is_planned_anew_when_its_placement_would_differ() -> None:
     world = World()
     world.settle()

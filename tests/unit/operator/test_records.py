@@ -34,6 +34,17 @@ def test_who_a_pod_is() -> None:
     )
 
 
+def test_the_image_is_the_main_containers() -> None:
+    item = pod()
+    item["spec"]["containers"] = [{"name": "side", "image": "s"}, {"name": "trainer", "image": "reg/t:1"}]
+    assert (pod_record(item).image, pod_record(pod()).image) == ("reg/t:1", "")
+
+
+def test_a_wish_for_a_checkpoint_is_an_annotation() -> None:
+    item = {"metadata": meta(annotations={"fdl.dev/save-now": "x" * 99}), "spec": {}}
+    assert (run_record(item).save_now, run_record({"metadata": meta(), "spec": {}}).save_now) == ("x" * 64, "")
+
+
 def test_how_a_pod_ended() -> None:
     ended = {"exitCode": 64, "reason": "Error", "message": "{}", "finishedAt": "2026-01-01T00:00:00Z"}
     states = [

@@ -5,6 +5,7 @@ from typing import Any
 
 from fdl_api.cluster import FdlClusterSpec
 from fdl_api.run import Condition, FdlRunStatus
+from fdl_operator.build.pki import KeyMaterial
 from fdl_operator.model import OwnedRecord, PodRecord, RunKey, RunRecord
 from fdl_operator.settings import Limits
 from fdl_operator.store import EXPECTATION_SECONDS, Store
@@ -39,7 +40,7 @@ def test_an_older_version_of_a_run_is_ignored() -> None:
 
 def test_a_run_that_was_made_anew_under_its_name_starts_from_nothing() -> None:
     memory = Remembering()
-    memory.store.secrets[UID] = ("t", "ca")
+    memory.store.keys_found(UID, KeyMaterial("t", "ca", "c", "k"))
     memory.store.child_failed(UID, "x", 403, "no")
     memory.store.put_run(memory.run(1, uid="other"))
     snapshot = memory.store.snapshot(KEY)
@@ -55,6 +56,18 @@ def test_a_pod_wakes_its_run_only_when_something_changed() -> None:
     assert memory.woken == [KEY]
     memory.store.drop_pod("ns/run-a-0-1")
     assert memory.woken == [KEY, KEY] and not list(memory.store.pods_of(UID))
+
+
+def test_lost_keys_are_told_until_there_are_new_ones() -> None:
+    memory = Remembering()
+    memory.woken.clear()
+    memory.store.keys_gone(UID)
+    snapshot = memory.store.snapshot(KEY)
+    assert snapshot is not None and snapshot.secret_lost and not snapshot.secret_ready and memory.woken == [KEY]
+    memory.store.keys_found(UID, KeyMaterial("t", "ca", "c", "k"))
+    snapshot = memory.store.snapshot(KEY)
+    assert snapshot is not None and not snapshot.secret_lost and snapshot.secret_ready
+    assert snapshot.secret_checked_at == memory.now
 
 
 def test_a_created_pod_counts_until_it_is_seen_or_forgotten() -> None:

@@ -1,0 +1,119 @@
+"""Pods that do not come to run: one sentence that names cohort, image and remedy, and no death."""
+
+import pytest
+
+from fdl_operator.model import CreateMember, DeletePod, Variant
+from fdl_operator.plan.waiting import SLOW_SECONDS, trouble
+
+from .builders import World, member_name, only
+
+IMAGE = "reg/trainer-cpu:1"
+
+
+def stuck(reason: str, message: str = "the server's words") -> World:
+    """A run whose first member cannot start on n1."""
+    world = World()
+    world.settle()
+    world.running("run-coordinator-1")
+    world.change(member_name(0, 1), node="n1", waiting_reason=reason, waiting_message=message)
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize(
+    ("waiting", "reason", "remedy"),
+    [
+        ("ErrImagePull", "ImageUnavailable", "push the image"),
+        ("ImagePullBackOff", "ImageUnavailable", "imagePullSecrets"),
+        ("CreateContainerConfigError", "ContainerConfigError", "create what is missing"),
+    ],
+)
+def test_the_condition_names_cohort_node_image_cause_and_remedy(waiting: str, reason: str, remedy: str) -> None:
+    world = stuck(waiting)
+    condition = world.condition("Progressing")
+    assert (condition.status, condition.reason, condition.message) == (
+        "False",
+        reason,
+        world.status.members[0].message,
+    )
+    for words in ("cohort a", "node n1", IMAGE, f"{waiting}: the server's words", remedy):
+        assert words in (condition.message or "")
+    assert world.status.phase == "Starting" and world.status.counters.infrastructure == 0, "the kubelet tries again"
+    world.running(member_name(0, 1)).settle()
+    assert world.condition("Progressing").reason == "WaitingForMembers"
+
+
+def test_a_name_that_can_be_no_image_fails_the_run_at_once() -> None:
+    world = stuck("InvalidImageName", "couldn't parse image name")
+    failed = world.condition("Failed")
+    assert (world.status.phase, failed.status, failed.reason) == ("Failed", "True", "ImageUnavailable")
+    assert f"'{IMAGE}' is no valid name" in (failed.message or "") and "spec.trainer.image" in (failed.message or "")
+
+
+def test_a_successor_without_an_image_is_told_while_training_goes_on() -> None:
+    world = World().training()
+    world.ended(member_name(0, 1), 137).settle()
+    world.change(member_name(0, 2), node="n1", waiting_reason="InvalidImageName")
+    world.says().settle()
+    condition = world.condition("Progressing")
+    assert (world.status.phase, condition.status, condition.reason) == ("Running", "True", "ReplacingMember")
+    assert "without a-0" in (condition.message or "") and IMAGE in (condition.message or "")
+
+
+def test_members_without_an_image_give_their_seats_back_like_those_without_a_node() -> None:
+    world = stuck("ImagePullBackOff")
+    world.change(member_name(1, 1), node="n2", waiting_reason="ImagePullBackOff").settle()
+    assert world.run.spec is not None
+    actions = world.step(world.run.spec.run_policy.startup_deadline_seconds)
+    assert len(only(actions, DeletePod)) == 3
+    formed = world.condition("Formed")
+    assert formed.reason == "StartupDeadlineExceeded"
+    assert "only 0 of" in (formed.message or "") and IMAGE in (formed.message or "")
+
+
+def test_a_slow_pull_is_told_and_keeps_its_seat() -> None:
+    world = World()
+    world.settle()
+    world.running("run-coordinator-1").change(member_name(0, 1), node="n1")
+    world.step(SLOW_SECONDS - 1)
+    assert world.status.members[0].reason == ""
+    world.step(1)
+    assert world.status.members[0].reason == "ContainerNotStarted"
+    assert f"may still pull image {IMAGE}" in world.status.members[0].message
+    assert world.run.spec is not None
+    world.step(world.run.spec.run_policy.startup_deadline_seconds)
+    assert world.status.phase == "Starting"
+
+
+def test_another_image_of_the_variant_replaces_pods_that_cannot_pull() -> None:
+    world = stuck("ImagePullBackOff")
+    world.variants = (Variant("cpu", "cpu", "reg/trainer-cpu:2"),)
+    actions = world.step(world.limits.unschedulable)
+    assert member_name(0, 1) in [action.name for action in only(actions, DeletePod)]
+    assert member_name(0, 2) in [action.name for action in only(actions, CreateMember)]
+
+
+def test_a_pod_that_no_node_takes_says_what_is_short() -> None:
+    world = World()
+    world.settle()
+    world.change(member_name(1, 1), unschedulable="0/2 nodes: Insufficient cpu", unschedulable_since=world.now)
+    world.settle()
+    placeable = world.condition("Placeable")
+    assert (placeable.status, placeable.reason) == ("False", "NotScheduled")
+    assert "cohort a: no node takes pod run-a-1-1 (0/2 nodes: Insufficient cpu); free or add" in (
+        placeable.message or ""
+    )
+
+
+def test_the_coordinators_pod_is_told_as_its_own() -> None:
+    world = World()
+    world.settle()
+    world.change("run-coordinator-1", node="n1", waiting_reason="ErrImagePull", image="reg/operator:1").settle()
+    message = world.condition("CoordinatorReady").message or ""
+    assert "the coordinator: node n1 cannot get image reg/operator:1" in message and "the chart's values" in message
+
+
+def test_a_pod_that_runs_has_no_trouble() -> None:
+    world = World().training()
+    pod = world.pods[member_name(0, 1)]
+    assert trouble(pod, world.now + 1000) is None
