@@ -434,10 +434,10 @@ class Hint(Message):
     )
     suspend: bool = False
     give_up: str = Field(default="", max_length=64, description="Reason to stop the run for good, or empty.")
-
     save: str = Field(
         default="", max_length=64, description="Each new content asks for one checkpoint at the next boundary."
     )
+
 
 # --- coordinator -> operator -----------------------------------------------------------------------------
 

@@ -11,16 +11,18 @@ from fdl_api.wire import (
     CheckpointSaved,
     CheckpointState,
     Echo,
+    GuardReport,
     MemberState,
+    Phase,
     RankWindow,
     Refuse,
     State,
     WindowCommitted,
 )
-
-if TYPE_CHECKING:
 from fdl_coordinator.goodput import Goodput
 from fdl_coordinator.seats import RankSeat
+
+if TYPE_CHECKING:
     from fdl_coordinator.runstate import RunState
 
 RATE_WINDOWS = 12
@@ -29,6 +31,8 @@ RATE_SECONDS = 5.0
 """Time over which they are counted, at least."""
 LEAST_RATE_SECONDS = 1.0
 """Commits within less time say nothing: reports that had to wait come in a burst."""
+STUCK_SECONDS = 60.0
+"""Time without a finished batch after which a rank is named; whole minutes, so that the report changes rarely."""
 KEPT_POINTS = 4096
 KEPT_REFUSALS = 16
 KEPT_RECOVERIES = 64
@@ -60,49 +64,53 @@ class Progress:
         self.loss: float | None = None
         self.metrics: dict[str, float] = {}
         self.ranks: list[RankWindow] = []
+        self.guard: GuardReport | None = None
         self.points: deque[tuple[float, int]] = deque(maxlen=KEPT_POINTS)
         self.checkpoint: CheckpointState | None = None
+        self.durable = 0
         self.checkpoint_problem = ""
         self.refusals: deque[Refuse] = deque(maxlen=KEPT_REFUSALS)
         self.stale_messages = 0
         self.deaths = 0
         self.died_at: float | None = None
+        self.goodput = Goodput()
         self.recoveries: deque[float] = deque(maxlen=KEPT_RECOVERIES)
 
     def committed(self, report: WindowCommitted, now: float) -> None:
         """Take in a commit; only the first report of a window moves the figures."""
         if report.window > self.window:
             self.window, self.samples, self.data_epoch = report.window, report.samples, report.data_epoch
-        self.goodput = Goodput()
             self.points.append((now, report.samples))
             while len(self.points) > RATE_WINDOWS and now - self.points[1][0] >= RATE_SECONDS:
                 self.points.popleft()
             if self.died_at is not None:
                 self.recoveries.append(round(now - self.died_at, 3))
                 self.died_at = None
+        self.goodput.committed(report, now)
         if report.ranks and report.window >= self.window:
             self.ranks = list(report.ranks)
+            self.guard = report.guard if report.guard is not None else self.guard
             self.anchor = report.anchor
             self.loss = report.loss if report.loss is not None else self.loss
 
     def resumed(self, echo: Echo) -> None:
-        self.goodput.committed(report, now)
         """Take over from a rank what an earlier coordinator knew."""
         self.window = max(self.window, echo.committed.window)
         self.samples = max(self.samples, echo.samples)
 
     def restarted(self, window: int) -> None:
         """The cohort starts (again) from a checkpoint of this window, which may lie behind the last commit."""
-        self.window = window
+        self.window = self.durable = window
         self.points.clear()
+        self.goodput.restarted()
 
     def saved(self, report: CheckpointSaved) -> None:
         """A checkpoint was written and read back."""
         self.checkpoint_problem = ""
+        self.durable = report.window
         self.checkpoint = CheckpointState(
             window=report.window,
             samples=report.samples,
-        self.goodput.restarted()
             path=report.path,
             size_bytes=report.size_bytes,
             verified=True,
@@ -126,8 +134,25 @@ class Progress:
         self.points.clear()
 
 
+def stuck(rank: RankSeat | None, now: float | None) -> str:
+    """A sentence about a rank that is alive and finishes no batch; empty for one that does, or has none to do.
+
+    It is told and not judged: late is not dead. What it does between two batches may be long, and may be for ever.
+    """
+    if rank is None or now is None or not rank.connected or rank.phase is not Phase.TRAIN:
+        return ""
+    minutes = int((now - rank.progressed_at) / STUCK_SECONDS)
+    if minutes < 1:
+        return ""
+    return (
+        f"It is alive and has finished no batch for more than {minutes} min; the others wait for it. If its script "
+        "hangs, delete its pod: a successor takes its place."
+    )
+
+
 def _members(engine: "RunState") -> list[MemberState]:
     members = []
+    now = engine.ticked_at
     for seat in engine.seats.by_uid.values():
         first = seat.ranks[min(seat.ranks)] if seat.ranks else None
         members.append(
@@ -140,7 +165,9 @@ def _members(engine: "RunState") -> list[MemberState]:
                 state=seat.state.value,
                 phase=first.phase if first is not None else None,
                 reason=seat.reason,
-                message=seat.message[:2048],
+                message=(seat.message or next(filter(None, (stuck(rank, now) for rank in seat.ranks.values())), ""))[
+                    :2048
+                ],
                 batches=sum(rank.batches for rank in seat.ranks.values()),
             )
         )
@@ -172,6 +199,7 @@ def snapshot(engine: "RunState") -> State:
         metrics={name: figure for name, figure in progress.metrics.items() if math.isfinite(figure)},
         members=_members(engine),
         ranks=progress.ranks,
+        guard=progress.guard,
         checkpoint=progress.checkpoint,
         checkpoint_problem=progress.checkpoint_problem,
         refusals=list(progress.refusals),

@@ -53,8 +53,8 @@ class RunState:
         self.reduce_failed_at: float | None = None
         self.ticked_at: float | None = None
         self.stop: Stop | None = None
-        self.settled = 0
         self.save_asked = ""
+        self.settled = 0
 
     def _announce(self, epoch: Epoch) -> list[Send]:
         closed: list[Send] = list(self.store.close_below(epoch.epoch))

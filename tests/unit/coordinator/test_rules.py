@@ -101,6 +101,18 @@ def test_the_rate_is_over_seconds_when_windows_are_short_and_over_windows_when_t
     assert rate(long.points) == pytest.approx(10 / 60)
 
 
+def test_what_the_guards_did_is_in_the_state_and_a_report_without_figures_does_not_wipe_it() -> None:
+    engine = Engine(run_config(), 1)
+    guard = wire.GuardReport(divergence=0.02, counts={"loosen": 1})
+    rank = wire.RankWindow(
+        uid="m0.1/0", quota=2, batches=2, samples=20, compute_ms=9, data_wait_ms=0, ms_per_batch=4.5, share=1.0
+    )
+    full = wire.WindowCommitted(epoch=1, window=1, samples=20, data_epoch=0, ranks=[rank], guard=guard)
+    engine.progress.committed(full, 1.0)
+    engine.progress.committed(wire.WindowCommitted(epoch=1, window=2, samples=40, data_epoch=0), 2.0)
+    assert snapshot(engine).guard == guard
+
+
 def test_figures_that_are_not_finite_can_be_said_and_are_left_out_of_the_state() -> None:
     said = wire.Evaluated(metrics={"accuracy": 0.5, "perplexity": float("inf"), "f1": float("nan")})
     heard = wire.FROM_RANK.validate_json(wire.encode(said))
