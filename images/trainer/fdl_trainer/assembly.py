@@ -4,7 +4,7 @@ import hashlib
 import logging
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from fdl_trainer.control import Channel
 from fdl_trainer.datasets import length_of
 from fdl_trainer.ending import user_code
 from fdl_trainer.epochs import EpochBook
-from fdl_trainer.loader import Loader
+from fdl_trainer.loader import DataError, Loader
+from fdl_trainer.loader.residency import MODEL_COPIES
 from fdl_trainer.loop import Loop
 from fdl_trainer.member import Member
 from fdl_trainer.plan import Control, PlanSpec
@@ -43,6 +44,15 @@ DEFAULT_INTERVAL_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How the dataset is read: the arguments of ``session.setup`` of these names."""
+
+    workers: int = 0
+    on_sample_error: str = "raise"
+    resident: bool | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """The arguments of ``session.setup``."""
 
@@ -53,6 +63,7 @@ class Job:
     epochs: int
     seed: int
     collate: Callable[[list[Any]], Any] | None
+    reading: Reading = field(default_factory=Reading)
 
 
 def assemble(
@@ -64,6 +75,7 @@ def assemble(
         RunEndedError: the dataset, the model or a checkpoint cannot be used.
     """
     samples = _checked_samples(job, member)
+    loader = _loader(job, member, samples, device)
     torch.manual_seed(job.seed)
     model = job.model().to(device)
     optimizer = job.optimizer(model.parameters())
@@ -76,7 +88,7 @@ def assemble(
         member.config.mode if member else Mode.CPU_CADENCE, member.config.elche if member else ElcheSpec()
     )
     control = plan.create(ledger.create(samples, job.batch_size, job.epochs, job.seed), spec)
-    control = resumed.apply(model, optimizer, control, _place(member))
+    control = resumed.apply(model, optimizer, control, place_of(member))
     state.capture()
 
     book = EpochBook(member.rank_uid if member else SOLO_UID)
@@ -95,11 +107,51 @@ def assemble(
     replica = Replica(state, optimizer, control, spec, writable=saver is not None)
     audit = _audit(directory, member)
     reporter = hello.reporter = Reporter(cohort.line, control)
-    loader = Loader(job.dataset, samples=samples, seed=job.seed, device=device, collate=job.collate, audit=audit)
-    place = _place(member)
+    loader.audit = audit
+    _load(loader, MODEL_COPIES * sum(parameter.numel() * 4 for parameter in model.parameters()))
+    place = place_of(member)
     loop = Loop(book.uid, cohort, replica, loader, reporter, saver, audit, lambda: random_state(place))
     cohort.line.pulse.phase = wire.Phase.WAIT
     return loop, model
+
+
+def _loader(job: Job, member: Member | None, samples: int, device: torch.device) -> Loader:
+    """The loader, with its worker processes: they are forked before a model touches the device."""
+    reading = job.reading
+    if reading.on_sample_error not in ("raise", "skip") or reading.workers < 0:
+        raise user_code(
+            Ended.SCRIPT_RAISED,
+            f'session.setup was given workers={reading.workers} and on_sample_error="{reading.on_sample_error}": '
+            'workers must be at least 0 and on_sample_error "raise" or "skip".',
+        )
+    loader = Loader(
+        job.dataset,
+        samples=samples,
+        seed=job.seed,
+        device=device,
+        collate=job.collate,
+        rank=place_of(member),
+        workers=reading.workers,
+        skip=reading.on_sample_error == "skip",
+        wish=reading.resident,
+        sharers=_sharers(member),
+    )
+    loader.start_workers()
+    return loader
+
+
+def _sharers(member: Member | None) -> int:
+    """Ranks that share the memory of this one's container."""
+    if member is None:
+        return 1
+    return max((item.devices_per_replica for item in member.config.cohorts if item.name == member.cohort), default=1)
+
+
+def _load(loader: Loader, reserved_bytes: int) -> None:
+    try:
+        loader.load(reserved_bytes)
+    except DataError as error:
+        raise user_code(Ended.SCRIPT_RAISED, str(error), data=True) from error
 
 
 class _Hello:
@@ -242,7 +294,7 @@ def _audit(directory: Path | None, member: Member | None) -> AuditLog | None:
     return AuditLog(directory / "audit", member.name, member.local_rank, member.rank_uid, member.config.attempt)
 
 
-def _place(member: Member | None) -> str:
+def place_of(member: Member | None) -> str:
     """A rank's place in the run, the same for all incarnations."""
     return f"{member.cohort}-{member.ordinal}/{member.local_rank}" if member else SOLO_UID
 
@@ -253,7 +305,7 @@ def _seed_rank(seed: int, member: Member | None, window: int) -> None:
     The window that is started from counts too: only the rank that wrote the checkpoint goes on with its noise, and the
     others must not repeat theirs from the start.
     """
-    mixed = hashlib.sha256(f"{seed} {_place(member)} {window}".encode()).digest()
+    mixed = hashlib.sha256(f"{seed} {place_of(member)} {window}".encode()).digest()
     torch.manual_seed(int.from_bytes(mixed[:7], "big"))
     random.seed(int.from_bytes(mixed[:7], "big"))
     np.random.seed(int.from_bytes(mixed[:4], "big"))

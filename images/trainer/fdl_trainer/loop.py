@@ -203,7 +203,8 @@ class Loop:
                 if batch is None:
                     return
                 self.work.waited((time.perf_counter() - asked) * 1000.0)
-                yield batch
+                if batch.samples:  # else all its samples were left out
+                    yield batch
                 self.work.finished(batch.span)
                 self.cohort.line.pulse.progress += 1
                 self.cohort.line.pulse.batches += 1

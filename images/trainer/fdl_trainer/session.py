@@ -18,15 +18,16 @@ A script is ordinary PyTorch (docs/concepts/session.md)::
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 
 from fdl_api import wire
 from fdl_api.reasons import Ended
-from fdl_trainer.assembly import Job, assemble
+from fdl_trainer.assembly import Job, Reading, assemble, place_of
 from fdl_trainer.ending import RunEndedError, done, user_code
+from fdl_trainer.fit import Accumulator, Loss
 from fdl_trainer.loader import Batch, DataError
 from fdl_trainer.loop import Loop
 from fdl_trainer.member import Member
@@ -54,6 +55,7 @@ class Session:
         self._model: nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self._loop: Loop | None = None
+        self._accumulator: Accumulator | None = None
         self._batch: Batch | None = None
         self._evaluation: Evaluation | None = None
         self._concluded_epoch = 0
@@ -72,6 +74,9 @@ class Session:
         epochs: int,
         seed: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
+        workers: int = 0,
+        on_sample_error: Literal["raise", "skip"] = "raise",
+        resident: bool | None = None,
     ) -> None:
         """Build model and optimizer, check the dataset, and ask the coordinator for a place.
 
@@ -83,13 +88,21 @@ class Session:
             epochs: passes over the data that all ranks make together.
             seed: of initialisation and order.
             collate: makes a batch of a list of samples; torch's default when None.
+            workers: processes on each rank that read samples; 0: a thread.
+            on_sample_error: what to do about a sample that cannot be read or collated: end with a sentence, or leave it
+                out and count it.
+            resident: keep the whole dataset on the rank's device. None: tensors are, if memory allows; other datasets
+                are read anew in each pass, since their samples may differ (augmentation).
         """
         if self._loop is not None:
             raise user_code(Ended.SCRIPT_RAISED, "session.setup was called twice; a script trains one model in a run.")
-        job = Job(model, optimizer, dataset, batch_size, epochs, seed, collate)
+        job = Job(
+            model, optimizer, dataset, batch_size, epochs, seed, collate, Reading(workers, on_sample_error, resident)
+        )
         self._loop, self._model = assemble(job, self._member, self.device, self._solo_directory)
         self._optimizer = self._loop.replica.optimizer
         self._loop.leaving = self._leave_asked
+        self._accumulator = Accumulator(self._model, self.device, place_of(self._member))
         self._loop.cohort.line.start()
 
     @property
@@ -110,10 +123,16 @@ class Session:
         are at the same place of the schedule, whatever their speed.
         """
         loop = self._need(self._loop)
+        return min(1.0, self.samples / loop.replica.control.ledger.total)
+
+    @property
+    def samples(self) -> float:
+        """Samples that the run has trained: :attr:`progress` as a count."""
+        loop = self._need(self._loop)
         control = loop.replica.control
         quota = control.quota(loop.uid)
         part = min(1.0, loop.work.batches / quota) if quota else 0.0
-        return min(1.0, (control.samples + part * control.planned_samples()) / control.ledger.total)
+        return control.samples + part * control.planned_samples()
 
     @property
     def rank(self) -> int:
@@ -149,6 +168,34 @@ class Session:
         if self._batch is None:
             raise user_code(Ended.SCRIPT_RAISED, "session.report was called outside of the loop over the session.")
         loop.work.report(loss, self._batch.samples)
+
+    def step(self, loss: Loss, *, clip_norm: float | None = None, micro_batch: int | None = None) -> torch.Tensor:
+        """Train the batch in hand: gradients, optimizer step, report. The step is of the whole batch on any device.
+
+        Where the batch does not fit into the device's memory, the largest part that does is found at the first batch,
+        is logged, and the gradients of such parts are added up (:mod:`fdl_trainer.fit`).
+
+        Args:
+            loss: mean loss over the samples of the batch it is given, which may be a part of this one; called anew with
+                smaller parts when memory runs out.
+            clip_norm: largest norm of the step's gradient.
+            micro_batch: samples at a time to begin with; the whole batch when None.
+
+        Returns:
+            The batch's mean loss, on its device.
+        """
+        loop, accumulator = self._need(self._loop), self._need(self._accumulator)
+        if self._batch is None:
+            raise user_code(Ended.SCRIPT_RAISED, "session.step was called outside of the loop over the session.")
+        if micro_batch is not None:
+            accumulator.limit = min(micro_batch, accumulator.limit or micro_batch)
+        self.optimizer.zero_grad()
+        value = accumulator.gradients(loss, self._batch.data, self._batch.samples)
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
+        self.optimizer.step()
+        loop.work.report(value, self._batch.samples)
+        return value
 
     def evaluate(self, evaluation: Evaluation) -> None:
         """Evaluate the final model: on one rank, after the last commit.
@@ -208,6 +255,7 @@ class Session:
         if self._loop is not None:
             if self._loop.saver is not None:
                 self._loop.saver.close()
+            self._loop.loader.close()
             self._loop.cohort.line.close()
 
     # --- the end of a run -------------------------------------------------------------------------------

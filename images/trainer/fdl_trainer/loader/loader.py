@@ -104,7 +104,7 @@ class Loader:
         self._order = Order(samples, seed, block_of(dataset))
         self._device = device
         self._custom_collate = collate is not None
-        self._audit = audit
+        self.audit = audit
         self._fetcher = Fetcher(dataset, collate, rank=rank, skip=skip)
         self._worker_count = workers
         self._skip = skip
@@ -213,9 +213,9 @@ class Loader:
             for i, span in enumerate(todo):
                 fetched, data = self._take([*todo[i:], *ahead])
                 self._note(fetched)
-                if self._audit is not None:
+                if self.audit is not None:
                     skipped = [index for index, _ in fetched.skipped]
-                    self._audit.batch(window, first + i, self._order.data_epoch(span), fetched.indices, skipped)
+                    self.audit.batch(window, first + i, self._order.data_epoch(span), fetched.indices, skipped)
                 yield Batch(
                     data, len(fetched.indices), self._order.data_epoch(span), span, first + i, len(fetched.skipped)
                 )
