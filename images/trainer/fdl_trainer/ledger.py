@@ -2,23 +2,30 @@
 
 Positions are places in the run's whole stream, ``0 .. samples * data_epochs - 1``; ``position // samples`` is the
 data epoch and ``position % samples`` the place in its order (:mod:`fdl_trainer.permutation`). A position below the
-cursor that is neither in a hole nor leased is committed. All functions are pure, and all ranks apply the same ones
-to the same reduced numbers, so that nobody has to ask who trains what.
+cursor that is neither in a hole nor leased is consumed: committed, or skipped and counted. All functions are pure, and
+all ranks apply the same ones to the same reduced numbers, so that nobody has to ask who trains what. The books take
+memory for holes and leases only, never for samples.
+
+Leases are of two windows: those of the window in work, and, where averaging overlaps with training, those of the
+window after it (*ahead*). A commit closes the first and moves the second up.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 OPEN_EPOCHS = 2
 """Passes over the data that may be in work at once."""
+RELEASES = 3
+"""How often samples may be leased again after a rank died with them, or broke on them; then they are skipped."""
 
 
 class Span(NamedTuple):
-    """Positions ``start .. stop-1`` of the stream."""
+    """Positions ``start .. stop-1`` of the stream, and how often they were lost with a rank."""
 
     start: int
     stop: int
+    losses: int = 0
 
     @property
     def size(self) -> int:
@@ -27,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """What a rank may train in the window in work."""
+    """What a rank may train in a window."""
 
     uid: str
     spans: tuple[Span, ...]
@@ -43,8 +50,10 @@ class Ledger:
         data_epochs: passes over the data that the run makes.
         seed: seed of the order.
         cursor: first position that was never leased.
-        holes: returned positions below the cursor, sorted, apart from each other.
-        leases: open leases in the order in which they were given; a rank has at most one.
+        holes: returned positions below the cursor, sorted; neighbours touch only when their losses differ.
+        leases: leases of the window in work, in the order in which they were given; a rank has at most one.
+        ahead: the same of the window after it; empty where averaging does not overlap with training.
+        skipped: samples that are consumed without having been trained to any use.
     """
 
     samples: int
@@ -54,6 +63,8 @@ class Ledger:
     cursor: int = 0
     holes: tuple[Span, ...] = ()
     leases: tuple[Lease, ...] = ()
+    ahead: tuple[Lease, ...] = ()
+    skipped: int = 0
 
     @property
     def total(self) -> int:
@@ -78,16 +89,23 @@ def create(samples: int, batch_size: int, data_epochs: int, seed: int) -> Ledger
     return Ledger(samples, batch_size, data_epochs, seed)
 
 
-def lease(ledger: Ledger, quotas: Mapping[str, int]) -> Ledger:
+def lease(ledger: Ledger, quotas: Mapping[str, int], *, ahead: bool = False) -> Ledger:
     """Give each rank of ``quotas`` that many micro-batches, in the mapping's order: holes first, then new positions.
 
     Where less is left than is asked for, what is left is shared in proportion (largest remainder, zero allowed).
-    Where fewer batches than ranks would be left over, they are given out too: no window for crumbs.
+    Where so little of the run would be left over that the next window would be of crumbs (less than half of this one,
+    or fewer batches than ranks), that is given out too: the last window is sized, never split.
+
+    Args:
+        ledger: the books.
+        quotas: micro-batches by rank.
+        ahead: lease for the window after the one in work.
 
     Raises:
-        ValueError: if a rank has an open lease already, or a quota is negative.
+        ValueError: if a rank has an open lease for that window already, or a quota is negative.
     """
-    held = {given.uid for given in ledger.leases}
+    present = ledger.ahead if ahead else ledger.leases
+    held = {given.uid for given in present}
     for uid, quota in quotas.items():
         if uid in held:
             raise ValueError(f"rank {uid} has an open lease; commit or drop it before it gets another")
@@ -97,19 +115,20 @@ def lease(ledger: Ledger, quotas: Mapping[str, int]) -> Ledger:
     rest = [*ledger.holes, *((Span(ledger.cursor, end),) if end > ledger.cursor else ())]
     available = sum(_pieces(ledger, span) for span in rest)
     shares = _shares(list(quotas.values()), available, end == ledger.total)
-    leases = list(ledger.leases)
+    given = list(present)
     for uid, share in zip(quotas, shares, strict=True):
         taken, rest = _take(ledger, rest, share)
-        leases.append(Lease(uid, tuple(taken)))
+        given.append(Lease(uid, tuple(taken)))
     cursor = rest[-1].start if rest and rest[-1].stop == end and end > ledger.cursor else max(end, ledger.cursor)
     holes = tuple(span for span in rest if span.start < ledger.cursor)
-    return _normal(replace(ledger, cursor=cursor, leases=tuple(leases)), holes)
+    books = replace(ledger, ahead=tuple(given)) if ahead else replace(ledger, leases=tuple(given))
+    return _normal(replace(books, cursor=cursor), holes)
 
 
-def batches(ledger: Ledger, uid: str) -> list[Span]:
+def batches(ledger: Ledger, uid: str, *, ahead: bool = False) -> list[Span]:
     """Micro-batches of a rank's lease in order; empty if it has none. None of them spans two data epochs."""
     result: list[Span] = []
-    for span in leased(ledger, uid):
+    for span in leased(ledger, uid, ahead=ahead):
         start = span.start
         while start < span.stop:
             stop = min(start + ledger.batch_size, span.stop, _epoch_end(ledger, start))
@@ -118,20 +137,26 @@ def batches(ledger: Ledger, uid: str) -> list[Span]:
     return result
 
 
-def leased(ledger: Ledger, uid: str) -> tuple[Span, ...]:
-    """Spans of a rank's open lease; empty if it has none."""
-    return next((given.spans for given in ledger.leases if given.uid == uid), ())
+def leased(ledger: Ledger, uid: str, *, ahead: bool = False) -> tuple[Span, ...]:
+    """Spans of a rank's lease for the window in work, or ``ahead`` for the next; empty if it has none."""
+    return next((given.spans for given in (ledger.ahead if ahead else ledger.leases) if given.uid == uid), ())
 
 
-def quota(ledger: Ledger, uid: str) -> int:
-    """Micro-batches in a rank's open lease."""
-    return sum(_pieces(ledger, span) for span in leased(ledger, uid))
+def quota(ledger: Ledger, uid: str, *, ahead: bool = False) -> int:
+    """Micro-batches in a rank's lease."""
+    return sum(_pieces(ledger, span) for span in leased(ledger, uid, ahead=ahead))
 
 
-def commit(ledger: Ledger, done: Mapping[str, int]) -> Ledger:
-    """Close all leases: of each, the first ``done[uid]`` micro-batches are committed, the rest become holes.
+def commit(ledger: Ledger, done: Mapping[str, int], *, spoiled: Collection[str] = (), skipped: int = 0) -> Ledger:
+    """Close the window in work: of each lease, the first ``done[uid]`` micro-batches are consumed, the rest holes.
 
-    Ranks that ``done`` does not name have committed nothing.
+    Ranks that ``done`` does not name have committed nothing. The leases ahead become those of the window in work.
+
+    Args:
+        ledger: the books.
+        done: micro-batches by rank.
+        spoiled: ranks that trained their lease and lost it, as by a model that is not finite.
+        skipped: samples among those done that were trained to no use.
 
     Raises:
         ValueError: if a rank claims more micro-batches than it holds.
@@ -140,32 +165,38 @@ def commit(ledger: Ledger, done: Mapping[str, int]) -> Ledger:
         if not 0 <= count <= quota(ledger, uid):
             raise ValueError(f"rank {uid} reports {count} batches of a lease of {quota(ledger, uid)}")
     undone: list[Span] = []
+    lost: list[Span] = []
     for given in ledger.leases:
-        _, rest = _take(ledger, list(given.spans), done.get(given.uid, 0))
-        undone += rest
-    return _normal(replace(ledger, leases=()), (*ledger.holes, *undone))
+        _, rest = _take(ledger, given.spans, done.get(given.uid, 0))
+        (lost if given.uid in spoiled else undone).extend(rest)
+    books = replace(ledger, leases=ledger.ahead, ahead=(), skipped=ledger.skipped + skipped)
+    return _lose(_normal(books, (*ledger.holes, *undone)), lost)
 
 
 def drop(ledger: Ledger, uids: Iterable[str]) -> Ledger:
-    """Turn the open leases of ranks that are gone into holes."""
-    gone = set(uids)
-    returned = [span for given in ledger.leases if given.uid in gone for span in given.spans]
-    kept = tuple(given for given in ledger.leases if given.uid not in gone)
-    return _normal(replace(ledger, leases=kept), (*ledger.holes, *returned))
+    """Turn the leases of ranks that are gone into holes; what was lost too often is skipped."""
+    books, spans = _without(ledger, uids)
+    return _lose(books, spans)
+
+
+def release(ledger: Ledger, uids: Iterable[str]) -> Ledger:
+    """Turn the leases of ranks that have not touched them into holes."""
+    books, spans = _without(ledger, uids)
+    return _normal(books, (*books.holes, *spans))
 
 
 def free(ledger: Ledger) -> int:
-    """Samples that are neither committed nor leased."""
+    """Samples that are neither consumed nor leased."""
     return ledger.total - ledger.cursor + sum(span.size for span in ledger.holes)
 
 
 def remaining(ledger: Ledger) -> int:
-    """Samples that are not committed yet, leased ones included."""
-    return free(ledger) + sum(span.size for given in ledger.leases for span in given.spans)
+    """Samples that are not consumed yet, leased ones included."""
+    return free(ledger) + sum(span.size for given in (*ledger.leases, *ledger.ahead) for span in given.spans)
 
 
 def finished(ledger: Ledger) -> bool:
-    """Whether every sample of every pass is committed."""
+    """Whether every sample of every pass is consumed."""
     return remaining(ledger) == 0
 
 
@@ -182,8 +213,10 @@ def to_json(ledger: Ledger) -> dict[str, Any]:
         "dataEpochs": ledger.data_epochs,
         "seed": ledger.seed,
         "cursor": ledger.cursor,
-        "holes": [list(span) for span in ledger.holes],
-        "leases": [[given.uid, [list(span) for span in given.spans]] for given in ledger.leases],
+        "holes": _spans_to_json(ledger.holes),
+        "leases": [[given.uid, _spans_to_json(given.spans)] for given in ledger.leases],
+        "ahead": [[given.uid, _spans_to_json(given.spans)] for given in ledger.ahead],
+        "skipped": ledger.skipped,
     }
 
 
@@ -201,6 +234,8 @@ def from_json(data: Mapping[str, Any]) -> Ledger:
         cursor=data["cursor"],
         holes=_spans(data["holes"]),
         leases=tuple(Lease(uid, _spans(spans)) for uid, spans in data["leases"]),
+        ahead=tuple(Lease(uid, _spans(spans)) for uid, spans in data["ahead"]),
+        skipped=data["skipped"],
     )
 
 
@@ -218,13 +253,36 @@ def apportion(weights: Sequence[int], seats: int) -> list[int]:
 
 def _shares(quotas: Sequence[int], available: int, last: bool) -> list[int]:
     """Micro-batches for each quota out of ``available``; ``last``: nothing comes after them."""
-    surplus = available - sum(quotas)
-    crumbs = last and 0 < surplus < sum(1 for quota in quotas if quota)
+    wanted = sum(quotas)
+    surplus = available - wanted
+    working = sum(1 for quota in quotas if quota)
+    crumbs = last and surplus > 0 and (surplus < working or 2 * surplus <= wanted)
     return apportion(quotas, available) if surplus < 0 or crumbs else list(quotas)
 
 
+def _without(ledger: Ledger, uids: Iterable[str]) -> tuple[Ledger, list[Span]]:
+    """Books without the leases of some ranks, and the spans that they held."""
+    gone = set(uids)
+    spans = [span for given in (*ledger.leases, *ledger.ahead) if given.uid in gone for span in given.spans]
+    leases = tuple(given for given in ledger.leases if given.uid not in gone)
+    ahead = tuple(given for given in ledger.ahead if given.uid not in gone)
+    return replace(ledger, leases=leases, ahead=ahead), spans
+
+
+def _lose(ledger: Ledger, spans: Iterable[Span]) -> Ledger:
+    """Make holes of spans that a rank took with it, and skip those that were lost too often."""
+    lost = [span._replace(losses=span.losses + 1) for span in spans]
+    again = [span for span in lost if span.losses <= RELEASES]
+    given_up = sum(span.size for span in lost if span.losses > RELEASES)
+    return _normal(replace(ledger, skipped=ledger.skipped + given_up), (*ledger.holes, *again))
+
+
+def _spans_to_json(spans: Iterable[Span]) -> list[list[int]]:
+    return [[span.start, span.stop, span.losses] if span.losses else [span.start, span.stop] for span in spans]
+
+
 def _spans(data: Iterable[Sequence[int]]) -> tuple[Span, ...]:
-    return tuple(Span(start, stop) for start, stop in data)
+    return tuple(Span(*fields) for fields in data)
 
 
 def _epoch_end(ledger: Ledger, position: int) -> int:
@@ -233,7 +291,7 @@ def _epoch_end(ledger: Ledger, position: int) -> int:
 
 def _oldest(ledger: Ledger) -> int:
     starts = [span.start for span in ledger.holes]
-    starts += [span.start for given in ledger.leases for span in given.spans]
+    starts += [span.start for given in (*ledger.leases, *ledger.ahead) for span in given.spans]
     return min(starts, default=ledger.cursor)
 
 
@@ -264,24 +322,24 @@ def _take(ledger: Ledger, spans: Sequence[Span], count: int) -> tuple[list[Span]
             cut = min(stop, cut + pieces * ledger.batch_size)
             count -= pieces
         if cut > span.start:
-            taken.append(Span(span.start, cut))
+            taken.append(span._replace(stop=cut))
         if cut < span.stop:
-            rest.append(Span(cut, span.stop))
+            rest.append(span._replace(start=cut))
     return taken, rest
 
 
 def _normal(ledger: Ledger, holes: Iterable[Span]) -> Ledger:
-    """Sort and join holes, and give a hole that touches the cursor back to it.
+    """Sort and join holes, and give a hole that touches the cursor back to it, unless it has a history.
 
     Two ranks that reached the same state over different membership changes then hold equal books.
     """
     joined: list[Span] = []
     for span in sorted(holes):
-        if joined and joined[-1].stop == span.start:
-            joined[-1] = Span(joined[-1].start, span.stop)
+        if joined and (joined[-1].stop, joined[-1].losses) == (span.start, span.losses):
+            joined[-1] = joined[-1]._replace(stop=span.stop)
         else:
             joined.append(span)
     cursor = ledger.cursor
-    if joined and joined[-1].stop == cursor:
+    if joined and joined[-1].stop == cursor and not joined[-1].losses:
         cursor = joined.pop().start
     return replace(ledger, cursor=cursor, holes=tuple(joined))

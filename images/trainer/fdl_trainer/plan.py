@@ -6,7 +6,10 @@ next leases. :func:`enter_epoch` does the same at a change of membership.
 
 Order at a boundary: ``advance`` when the reduce of a window succeeded, then, if a new epoch is entered,
 ``enter_epoch``. After a death inside a window only ``enter_epoch`` runs: survivors keep their leases of the
-uncommitted window, and with them the batches that they have done, and repeat its reduce.
+uncommitted windows, and with them the batches that they have done, and repeat the reduce.
+
+Where averaging overlaps with training (``PlanSpec.overlap``), two windows are open at once: the one in work, which may
+be in the reduce already, and the one ahead. The tail of window w then plans w+2, since w+1 is being trained.
 """
 
 import hashlib
@@ -14,18 +17,27 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from fdl_api.run import Mode
 from fdl_trainer import elche, ledger
 from fdl_trainer.elche import ElcheKnobs, ElcheState, Policy, RankReport
 from fdl_trainer.ledger import Ledger, Span
-from fdl_trainer.tail import Tail
+from fdl_trainer.tail import Flag, Tail
 
-FORMAT = 1
+FORMAT = 2
 """Version of the control state's JSON."""
 DIGEST_BITS = 24
 """Bits of the plan's digest: an integer that fp32 carries exactly."""
+FIRST_OVERSHOOT, MAX_OVERSHOOT = 3, 15
+"""Batches of the slowest rank during a reduce in flight: at the start, and at most."""
+
+
+class OverlapKnobs(ElcheKnobs, Protocol):
+    """What planning reads of :class:`fdl_api.run.ElcheSpec`."""
+
+    @property
+    def max_overshoot(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -35,15 +47,19 @@ class PlanSpec:
     Args:
         elche: the run's ElChe knobs.
         policy: when ranks average.
+        overlap: training goes on while the average is made.
+        max_overshoot: batches that a rank may train while an average is in flight; None: found by itself.
     """
 
     elche: ElcheKnobs
     policy: Policy
+    overlap: bool = False
+    max_overshoot: int | None = None
 
     @classmethod
-    def of(cls, mode: Mode, knobs: ElcheKnobs) -> "PlanSpec":
+    def of(cls, mode: Mode, knobs: OverlapKnobs) -> "PlanSpec":
         """Spec of a run's mode and knobs."""
-        return cls(knobs, Policy.SYNC if mode.is_sync else Policy.CADENCE)
+        return cls(knobs, Policy.SYNC if mode.is_sync else Policy.CADENCE, mode is Mode.CPU_ASYNC, knobs.max_overshoot)
 
 
 @dataclass(frozen=True)
@@ -52,12 +68,15 @@ class Control:
 
     Args:
         window: last committed window of the run; 0 before the first.
-        samples: samples committed since the start of the run; drives learning-rate schedules.
+        samples: samples committed since the start of the run, skipped ones left out.
         members: UIDs of the ranks of the present epoch, in order.
         leaving: members that asked to go and get no lease any more.
         elche: speeds and the anchor.
-        ledger: the books of the data, with the leases of the window in work (``window + 1``).
+        ledger: the books of the data, with the leases of the window in work (``window + 1``) and, with overlap, of the
+            one after it.
         checkpoint_window: newest window at which a checkpoint was decided on; 0 when none was.
+        overshoot: batches that the slowest rank may train while a reduce is in flight.
+        draining: the run stops with the next commit: only what is begun is finished.
     """
 
     window: int
@@ -67,6 +86,13 @@ class Control:
     elche: ElcheState
     ledger: Ledger
     checkpoint_window: int = 0
+    overshoot: int = FIRST_OVERSHOOT
+    draining: bool = False
+
+    @property
+    def consumed(self) -> int:
+        """Samples that are behind the run, skipped ones included; drives learning-rate schedules."""
+        return self.samples + self.ledger.skipped
 
     @property
     def finished(self) -> bool:
@@ -78,17 +104,18 @@ class Control:
         """Oldest pass over the data in work, from 0."""
         return ledger.data_epoch(self.ledger)
 
-    def quota(self, uid: str) -> int:
-        """Micro-batches that a rank has to train in the window in work; 0 if it is to contribute zeros."""
-        return ledger.quota(self.ledger, uid)
+    def quota(self, uid: str, *, ahead: bool = False) -> int:
+        """Micro-batches that a rank has to train in the window in work (or the next); 0: it contributes zeros."""
+        return ledger.quota(self.ledger, uid, ahead=ahead)
 
-    def batches(self, uid: str) -> list[Span]:
+    def batches(self, uid: str, *, ahead: bool = False) -> list[Span]:
         """Those micro-batches, in order."""
-        return ledger.batches(self.ledger, uid)
+        return ledger.batches(self.ledger, uid, ahead=ahead)
 
-    def planned_samples(self) -> int:
-        """Samples of all leases of the window in work: what it commits if everybody does its quota."""
-        return sum(span.size for given in self.ledger.leases for span in given.spans)
+    def planned_samples(self, *, ahead: bool = False) -> int:
+        """Samples of all leases of the window in work (or the next): what it commits if everybody does its quota."""
+        leases = self.ledger.ahead if ahead else self.ledger.leases
+        return sum(span.size for given in leases for span in given.spans)
 
 
 def create(books: Ledger, spec: PlanSpec) -> Control:
@@ -99,7 +126,8 @@ def create(books: Ledger, spec: PlanSpec) -> Control:
 def advance(control: Control, tail: Tail, spec: PlanSpec) -> Control:
     """State after a window committed: speeds learnt, samples booked, the next leases given.
 
-    A window of no samples changes nothing and is not counted: the same control comes back.
+    A window of no batches changes nothing and is not counted: the same control comes back. Only where the next window
+    is being trained already, it is counted, for the sake of that one.
 
     Args:
         control: state before the commit.
@@ -111,8 +139,7 @@ def advance(control: Control, tail: Tail, spec: PlanSpec) -> Control:
     """
     if tuple(rank.uid for rank in tail.ranks) != control.members:
         raise ValueError(f"the tail is of ranks {[rank.uid for rank in tail.ranks]}, the plan of {control.members}")
-    samples = sum(rank.samples for rank in tail.ranks)
-    if samples == 0:
+    if not any(rank.batches for rank in tail.ranks) and not control.planned_samples(ahead=True):
         return control
     _check_samples(control, tail)
     window = control.window + 1
@@ -127,7 +154,12 @@ def advance(control: Control, tail: Tail, spec: PlanSpec) -> Control:
         policy=spec.policy,
         divergence=tail.divergence,
     )
-    books = ledger.commit(control.ledger, {rank.uid: rank.batches for rank in tail.ranks})
+    books = ledger.commit(
+        control.ledger,
+        {rank.uid: rank.batches for rank in tail.ranks},
+        spoiled={rank.uid for rank in tail.ranks if Flag.NONFINITE in rank.flags},
+        skipped=sum(rank.skipped for rank in tail.ranks),
+    )
     planned = elche.assign(
         learnt,
         members,
@@ -139,12 +171,14 @@ def advance(control: Control, tail: Tail, spec: PlanSpec) -> Control:
     quotas = elche.quotas(planned, members, spec.policy)
     return Control(
         window=window,
-        samples=control.samples + samples,
+        samples=control.samples + tail.samples,
         members=members,
         leaving=leaving,
         elche=planned,
-        ledger=ledger.lease(books, quotas),
+        ledger=_next_leases(ledger.release(books, leaving), quotas, spec),
         checkpoint_window=window if tail.checkpoint or tail.save else control.checkpoint_window,
+        overshoot=_next_overshoot(control, planned),
+        draining=spec.overlap and tail.stop and not control.draining,
     )
 
 
@@ -152,8 +186,11 @@ def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Con
     """State of the ranks of a new epoch before they go on with the window in work.
 
     Leases of those that are gone become holes. Survivors keep theirs. A member without a lease gets one: survivors
-    their planned quota (they may have been left without data that is free now), then joiners two batches. The
-    result does not depend on epochs between that some survivors never entered.
+    their planned quota (they may have been left without data that is free now), then joiners two batches. But for what
+    was lost with a rank (:class:`fdl_trainer.ledger.Span`), the result does not depend on epochs between that some
+    survivors never entered.
+
+    With overlap a survivor that holds a lease ahead, and may have begun it, gets none for the window before it.
 
     Args:
         control: state at the last commit, or after an earlier ``enter_epoch`` of the same window.
@@ -165,16 +202,21 @@ def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Con
     """
     if len(set(members)) != len(members):
         raise ValueError(f"the epoch names a rank twice: {list(members)}")
-    books = ledger.drop(control.ledger, {given.uid for given in control.ledger.leases} - set(members))
+    holders = {given.uid for given in (*control.ledger.leases, *control.ledger.ahead)}
+    books = ledger.drop(control.ledger, holders - set(members))
     survivors = [uid for uid in members if uid in control.elche.ranks]
     joiners = [uid for uid in members if uid not in control.elche.ranks]
     known = elche.keep(control.elche, survivors)
     leaving = tuple(uid for uid in control.leaving if uid in members)
-    idle = [uid for uid in survivors if not ledger.leased(books, uid) and uid not in leaving]
-    planned = elche.quotas(known, idle, spec.policy)
-    books = ledger.lease(_without_empty(books), planned)
+    working = [uid for uid in survivors if uid not in leaving]
+    idle = [uid for uid in working if not (ledger.leased(books, uid) or ledger.leased(books, uid, ahead=True))]
+    books = ledger.lease(_without_empty(books), elche.quotas(known, idle, spec.policy))
     newcomers = {uid: elche.first_quota(known, spec.policy) for uid in joiners}
     books = ledger.lease(_without_empty(books), newcomers)
+    if spec.overlap:
+        further = [uid for uid in working if not ledger.leased(books, uid, ahead=True)]
+        quotas = {**elche.quotas(known, further, spec.policy), **newcomers}
+        books = ledger.lease(_without_empty(books), quotas, ahead=True)
     return replace(
         control,
         members=tuple(members),
@@ -182,6 +224,33 @@ def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Con
         elche=elche.admit(known, newcomers),
         ledger=_without_empty(books),
     )
+
+
+def overshoot(control: Control, uid: str, spec: PlanSpec) -> int:
+    """Batches that a rank may train while an average is in flight: so old may be what it trains from, at most.
+
+    The run's figure is of the slowest rank; faster ones may do as many as fit into the same time.
+    """
+    if not spec.overlap:
+        return 0
+    if spec.max_overshoot is not None:
+        return spec.max_overshoot
+    quotas = [speed.quota for speed in control.elche.ranks.values() if speed.quota]
+    own = control.elche.ranks[uid].quota if uid in control.elche.ranks else 0
+    return -(-control.overshoot * max(own, 1) // min(quotas, default=1))
+
+
+def upcoming(control: Control, uid: str, spec: PlanSpec) -> list[Span]:
+    """The micro-batches that a rank will most likely train after those of the window in work, for a loader's sake.
+
+    With overlap it is its lease ahead. Otherwise nothing is leased further than the window in work, so that a change of
+    speed counts at once; then it is what the rank gets if all do their leases and the quotas stay.
+    """
+    if spec.overlap:
+        return control.batches(uid, ahead=True)
+    done = {given.uid: ledger.quota(control.ledger, given.uid) for given in control.ledger.leases}
+    quotas = elche.quotas(control.elche, control.members, spec.policy)
+    return ledger.batches(ledger.lease(ledger.commit(control.ledger, done), quotas), uid)
 
 
 def digest(control: Control) -> int:
@@ -201,6 +270,8 @@ def to_json(control: Control) -> dict[str, Any]:
         "elche": elche.to_json(control.elche),
         "ledger": ledger.to_json(control.ledger),
         "checkpointWindow": control.checkpoint_window,
+        "overshoot": control.overshoot,
+        "draining": control.draining,
     }
 
 
@@ -221,12 +292,32 @@ def from_json(data: Mapping[str, Any]) -> Control:
         elche=elche.from_json(data["elche"]),
         ledger=ledger.from_json(data["ledger"]),
         checkpoint_window=data["checkpointWindow"],
+        overshoot=data["overshoot"],
+        draining=data["draining"],
     )
+
+
+def _next_leases(books: Ledger, quotas: Mapping[str, int], spec: PlanSpec) -> Ledger:
+    """Leases after a commit: of the window in work, or with overlap of the one after it."""
+    if not spec.overlap:
+        return ledger.lease(books, quotas)
+    books = _without_empty(books)
+    if not books.leases:  # there was nothing left to lease ahead, and something has come back since
+        books = ledger.lease(books, quotas)
+    return _without_empty(ledger.lease(books, quotas, ahead=True))
+
+
+def _next_overshoot(control: Control, planned: ElcheState) -> int:
+    """One batch more after each window that the guard found stable; from the start again after a nudge."""
+    if planned.anchor < control.elche.anchor:
+        return FIRST_OVERSHOOT
+    return min(MAX_OVERSHOOT, control.overshoot + (planned.stable_run > 0))
 
 
 def _without_empty(books: Ledger) -> Ledger:
     """Books without leases of nothing, so that their holders can be given one."""
-    return replace(books, leases=tuple(given for given in books.leases if given.spans))
+    leases = tuple(given for given in books.leases if given.spans)
+    return replace(books, leases=leases, ahead=tuple(given for given in books.ahead if given.spans))
 
 
 def _fill_ms(state: ElcheState, tail: Tail) -> float:
@@ -240,8 +331,9 @@ def _check_samples(control: Control, tail: Tail) -> None:
     for rank in tail.ranks:
         done = control.batches(rank.uid)[: rank.batches]
         booked = sum(span.size for span in done)
-        if len(done) < rank.batches or booked != rank.samples:
+        reported = rank.samples + rank.skipped
+        if len(done) < rank.batches or booked != reported:
             raise ValueError(
-                f"rank {rank.uid} reports {rank.batches} batches with {rank.samples} samples in window "
+                f"rank {rank.uid} reports {rank.batches} batches with {reported} samples in window "
                 f"{control.window + 1}, but by the books here they are {len(done)} with {booked}"
             )

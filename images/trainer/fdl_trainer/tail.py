@@ -39,7 +39,8 @@ class RankTail:
     Args:
         uid: the rank; not in the slots, known from the order.
         batches: micro-batches contributed, below 2^24.
-        samples: samples in them, below 2^24.
+        samples: samples in them that count: the rank's weight, below 2^24.
+        skipped: samples in them that do not count, as those of a step that was left out, below 2^24.
         compute_ms: milliseconds of training without waiting for data.
         wait_ms: milliseconds of waiting for data, the first batch left out.
         fill_ms: excess of the first batch over the steady rate, milliseconds.
@@ -55,6 +56,7 @@ class RankTail:
     uid: str
     batches: int = 0
     samples: int = 0
+    skipped: int = 0
     compute_ms: float = 0.0
     wait_ms: float = 0.0
     fill_ms: float = 0.0
@@ -72,7 +74,7 @@ class RankTail:
         return Flag.LEAVING in self.flags
 
 
-TAIL_SLOTS = 12
+TAIL_SLOTS = 13
 """Floats a rank."""
 
 
@@ -149,7 +151,7 @@ def encode(own: RankTail, rank: int, ranks: int) -> list[float]:
     Raises:
         ValueError: if a counter does not fit.
     """
-    for name in ("batches", "samples", "formed_epoch", "digest"):
+    for name in ("batches", "samples", "skipped", "formed_epoch", "digest"):
         value = getattr(own, name)
         if not 0 <= value < MAX_COUNTER:
             raise ValueError(f"{name} of rank {own.uid} is {value}; the tail carries 0..{MAX_COUNTER - 1} a window")
@@ -166,6 +168,7 @@ def encode(own: RankTail, rank: int, ranks: int) -> list[float]:
         int(own.flags),
         own.digest,
         own.lr,
+        own.skipped,
     )
     return [0.0] * (rank * TAIL_SLOTS) + [float(slot) for slot in slots] + [0.0] * ((ranks - rank - 1) * TAIL_SLOTS)
 
@@ -182,14 +185,15 @@ def decode(values: Sequence[float], members: Sequence[str]) -> Tail:
 
 
 def _rank(slots: Sequence[float], uid: str) -> RankTail:
-    counters = [slots[i] for i in (0, 1, 8, 9, 10)]
+    counters = [slots[i] for i in (0, 1, 8, 9, 10, 12)]
     if not all(math.isfinite(value) and value == int(value) for value in counters):
         raise ValueError(f"the tail of rank {uid} has counters {counters} that are no whole numbers")
-    batches, samples, formed_epoch, flags, digest = (int(value) for value in counters)
+    batches, samples, formed_epoch, flags, digest, skipped = (int(value) for value in counters)
     return RankTail(
         uid=uid,
         batches=batches,
         samples=samples,
+        skipped=skipped,
         compute_ms=float(slots[2]),
         wait_ms=float(slots[3]),
         fill_ms=float(slots[4]),

@@ -14,6 +14,7 @@ tails = st.builds(
     uid=st.just("x"),
     batches=counters,
     samples=counters,
+    skipped=counters,
     compute_ms=fp32,
     wait_ms=fp32,
     fill_ms=fp32,
@@ -98,7 +99,7 @@ def test_a_counter_that_fp32_cannot_carry_is_refused() -> None:
 
 
 def test_a_tail_of_another_cohort_is_refused() -> None:
-    with pytest.raises(ValueError, match="11 floats"):
+    with pytest.raises(ValueError, match="13 floats"):
         decode(reduced(RankTail("a")), ["a", "b"])
     with pytest.raises(ValueError, match="no whole numbers"):
-        decode([0.5, *[0.0] * 10], ["a"])
+        decode([0.5, *[0.0] * 12], ["a"])
