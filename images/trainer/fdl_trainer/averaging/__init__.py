@@ -9,7 +9,8 @@
 """
 
 from fdl_trainer.averaging.inventory import ModelChangedError, UnsupportedModelError
-from fdl_trainer.averaging.state import Averaging, ModelState
+from fdl_trainer.averaging.settings import Averaging
+from fdl_trainer.averaging.state import ModelState
 from fdl_trainer.averaging.weighing import Share, Weighing, Weights
 from fdl_trainer.averaging.wire import Wire
 

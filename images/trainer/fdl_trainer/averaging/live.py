@@ -1,0 +1,169 @@
+"""The live model, and what moves between it and flat buffers."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fdl_trainer.averaging import integers
+from fdl_trainer.averaging.inventory import Watch, take
+
+
+class LiveModel:
+    """A model's averaged tensors. They are written to in place and never rebound.
+
+    Args:
+        model: the model.
+        device: where the flat buffers live: the model's device, or the CPU. The model's when None.
+
+    Attributes:
+        inventory: its tensors by rule.
+        device: of the flat buffers.
+        staged: whether the model is on another device. Then one flat copy of it there is what crosses the bus at once.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device | None) -> None:
+        self.inventory = take(model)
+        self._watch = Watch(model, self.inventory)
+        self._floating = list(self.inventory.floating.values())
+        home = next((tensor.device for tensor in self._floating), torch.device("cpu"))
+        self.device = device or home
+        self.staged = home.type != self.device.type
+        self._stage = torch.empty(0, device=home)
+        self._stage_views: list[Tensor] = []
+        if self.staged:
+            self._stage = torch.zeros(elements(self.inventory.floating), dtype=self.inventory.dtype, device=home)
+            self._stage_views = self.views(self._stage)
+        self._snapshot: Tensor | None = None
+        self._snapshot_numbers: Tensor | None = None
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """A flat buffer's floating part, tensor by tensor."""
+        return views(flat, self._floating)
+
+    def refresh(self) -> None:
+        """Look whether the model is still the one that was set up.
+
+        Raises:
+            ModelChangedError: it is not.
+        """
+        replaced = self._watch.check()
+        if not replaced:
+            return
+        inventory = self.inventory
+        for rule in (inventory.buffers, inventory.means, inventory.variances, inventory.counters, inventory.integers):
+            rule.update({name: tensor for name, tensor in replaced.items() if name in rule})
+        self._floating = list(inventory.floating.values())
+
+    def collect(self, flat: Tensor, flat_views: list[Tensor]) -> Tensor:
+        """Copy the floating tensors into a flat buffer; returns whether they are finite, bool, shape ``[]``.
+
+        The sum over everything is finite if all is: one fused pass. Where the model is on another device, this waits
+        for the one copy, since the host reads it next.
+        """
+        if not self.staged:
+            torch._foreach_copy_(flat_views, self._floating)
+            return torch.isfinite(flat.sum())
+        torch._foreach_copy_(self._stage_views, self._floating)
+        finite = torch.isfinite(self._stage.sum())
+        flat.copy_(self._stage, non_blocking=True)
+        return finite.to(self.device)
+
+    def numbers(self) -> Tensor:
+        """Counters and integers, int64, on the flat buffers' device."""
+        return integers.gather(list(self.inventory.whole.values()), self.device)
+
+    def keep(self, flat: Tensor, numbers: Tensor) -> None:
+        """Remember what was collected, for :meth:`correct`."""
+        source = self._stage if self.staged else flat
+        if self._snapshot is None:
+            self._snapshot = torch.empty_like(source)
+        self._snapshot.copy_(source)
+        self._snapshot_numbers = numbers
+
+    def forget(self) -> None:
+        """Drop what :meth:`keep` kept; its memory stays for the next."""
+        self._snapshot_numbers = None
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether something was kept and not used yet."""
+        return self._snapshot_numbers is not None
+
+    def put(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor) -> None:
+        """Overwrite the model."""
+        torch._foreach_copy_(self._floating, self._here(flat, flat_views)[1])
+        integers.scatter(numbers, list(self.inventory.whole.values()))
+
+    def overwrite(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor) -> Tensor:
+        """Overwrite the model; returns the relative distance that it had, shape ``[]``.
+
+        The difference is taken in the live model itself, which is about to be overwritten.
+        """
+        here, here_views = self._here(flat, flat_views)
+        torch._foreach_sub_(self._floating, here_views)
+        apart = _norm(self._floating, here.dtype)
+        torch._foreach_copy_(self._floating, here_views)
+        integers.scatter(numbers, list(self.inventory.whole.values()))
+        return _relative(apart, torch.linalg.vector_norm(here))
+
+    def correct(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor, alpha: float) -> Tensor:
+        """Add ``alpha`` times the way from the snapshot to a flat buffer; returns that way's relative length.
+
+        Counters grow by what they missed; other integers are overwritten.
+        """
+        snapshot, before = self._snapshot, self._snapshot_numbers
+        assert snapshot is not None and before is not None
+        here, _ = self._here(flat, flat_views)
+        norm = torch.linalg.vector_norm(here)
+        torch.sub(here, snapshot, out=snapshot)
+        apart = torch.linalg.vector_norm(snapshot)
+        torch._foreach_add_(self._floating, self.views(snapshot.mul_(alpha)))
+        if self.inventory.variances:
+            torch._foreach_clamp_min_(list(self.inventory.variances.values()), 0.0)
+        counters = elements(self.inventory.counters)
+        missed = numbers.clone()
+        missed[:counters] += (self.numbers() - before)[:counters]
+        integers.scatter(missed, list(self.inventory.whole.values()))
+        return _relative(apart, norm)
+
+    def _here(self, flat: Tensor, flat_views: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """A flat buffer on the model's device."""
+        if not self.staged:
+            return flat, flat_views
+        return self._stage.copy_(flat, non_blocking=True), self._stage_views
+
+
+def views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """A flat buffer cut into tensors of given shapes."""
+    parts = torch.split(flat, [tensor.numel() for tensor in like])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+
+
+def elements(tensors: Mapping[str, Tensor]) -> int:
+    """Elements of all tensors together."""
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def saved_names(model: nn.Module) -> dict[str, str]:
+    """The keys of the state dict, with the name of the tensor behind each: tied ones have two keys."""
+    names = {id(tensor): name for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+    return {
+        key: names[id(tensor)]
+        for key, tensor in model.state_dict(keep_vars=True).items()
+        if isinstance(tensor, Tensor) and id(tensor) in names
+    }
+
+
+def _norm(tensors: list[Tensor], dtype: torch.dtype) -> Tensor:
+    """L2 norm over many tensors: one fused operation, and a second over its results."""
+    if not tensors:
+        return torch.zeros((), dtype=dtype)
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors, 2.0, dtype=dtype)))
+    return norm
+
+
+def _relative(apart: Tensor, norm: Tensor) -> Tensor:
+    """Their ratio; 0 when the norm is, or the distance is not finite."""
+    known = torch.isfinite(apart) & (norm > 0)
+    return torch.where(known, apart / norm, torch.zeros_like(norm))
