@@ -49,12 +49,14 @@ class PlanSpec:
         policy: when ranks average.
         overlap: training goes on while the average is made.
         max_overshoot: batches that a rank may train while an average is in flight; None: found by itself.
+        deadlines: ranks whose batches take unequal time stop by time (:mod:`fdl_trainer.elche.deadline`).
     """
 
     elche: ElcheKnobs
     policy: Policy
     overlap: bool = False
     max_overshoot: int | None = None
+    deadlines: bool = False
 
     @classmethod
     def of(cls, mode: Mode, knobs: OverlapKnobs) -> "PlanSpec":
@@ -153,6 +155,9 @@ def advance(control: Control, tail: Tail, spec: PlanSpec) -> Control:
         spec=spec.elche,
         policy=spec.policy,
         divergence=tail.divergence,
+        lr=tail.lr,
+        window=window,
+        quarantined=[rank.uid for rank in tail.ranks if Flag.NONFINITE in rank.flags],
     )
     books = ledger.commit(
         control.ledger,
@@ -167,6 +172,7 @@ def advance(control: Control, tail: Tail, spec: PlanSpec) -> Control:
         policy=spec.policy,
         epoch_batches=books.batches_per_epoch,
         leaving=leaving,
+        deadlines=spec.deadlines,
     )
     quotas = elche.quotas(planned, members, spec.policy)
     return Control(
@@ -211,7 +217,7 @@ def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Con
     working = [uid for uid in survivors if uid not in leaving]
     idle = [uid for uid in working if not (ledger.leased(books, uid) or ledger.leased(books, uid, ahead=True))]
     books = ledger.lease(_without_empty(books), elche.quotas(known, idle, spec.policy))
-    newcomers = {uid: elche.first_quota(known, spec.policy) for uid in joiners}
+    newcomers = elche.first_quotas(known, joiners, members, spec.elche, spec.policy)
     books = ledger.lease(_without_empty(books), newcomers)
     if spec.overlap:
         further = [uid for uid in working if not ledger.leased(books, uid, ahead=True)]
