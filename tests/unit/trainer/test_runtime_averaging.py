@@ -178,3 +178,33 @@ def test_what_was_learnt_during_the_reduce_stays() -> None:
     assert states[0].committed[0] == 2.0 and models[0].weight.item() == 2.25 and states[0].divergence() == 0.5
     with pytest.raises(RuntimeError, match="snapshot"):
         states[0].commit(wire, [Share(1, 1)] * 2, delta=True)
+
+
+def test_a_failed_reduce_is_repeated_from_the_snapshot_while_training_has_gone_on() -> None:
+    torch.manual_seed(0)
+    model = Odd()
+    state = ModelState(model)
+    state.capture()
+    first, again = state.new_wire(0, 2, 0), state.new_wire(0, 2, 0)
+    state.pack(first, Share(2, 11), keep_snapshot=True)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    first_bits = first.parts[0].clone()
+    first.parts[0].fill_(float("nan"))  # as the failed reduce left it
+    state.pack(again, Share(2, 11), again=True)
+    assert torch.equal(again.parts[0], first_bits) and again.was_finite
+
+
+def test_what_was_learnt_since_stays_when_another_rank_holds_the_commit() -> None:
+    models = [nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)]
+    states = [ModelState(model) for model in models]
+    for model, value in zip(models, (1.0, 3.0), strict=True):
+        nn.init.constant_(model.weight, value)
+    states[0].capture()
+    states[0].pack(states[0].new_wire(0, 2, 0), Share(1, 1), keep_snapshot=True)
+    with torch.no_grad():
+        models[0].weight.add_(0.25)
+    states[1].capture()
+    states[0].adopt(states[1].gift(), delta=True)
+    assert states[0].committed[0] == 3.0 and models[0].weight.item() == 3.25

@@ -81,6 +81,17 @@ class LiveModel:
         self._snapshot.copy_(source)
         self._snapshot_numbers = numbers
 
+    def recall(self, flat: Tensor) -> Tensor:
+        """Copy what was kept into a flat buffer; returns whether it is finite, bool, shape ``[]``."""
+        assert self._snapshot is not None
+        flat.copy_(self._snapshot)
+        return torch.isfinite(flat.sum())
+
+    def kept_numbers(self) -> Tensor:
+        """The counters and integers that were kept."""
+        assert self._snapshot_numbers is not None
+        return self._snapshot_numbers
+
     def forget(self) -> None:
         """Drop what :meth:`keep` kept; its memory stays for the next."""
         self._snapshot_numbers = None

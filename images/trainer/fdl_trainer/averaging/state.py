@@ -94,7 +94,7 @@ class ModelState:
     # --- a window ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def pack(self, wire: Wire, share: Share, *, keep_snapshot: bool = False) -> None:
+    def pack(self, wire: Wire, share: Share, *, keep_snapshot: bool = False, again: bool = False) -> None:
         """Write this rank's contribution into the wire buffer; the tail is left alone.
 
         Without samples, and when the live model is not finite (``wire.finite``), the contribution is zeros and not a
@@ -105,18 +105,22 @@ class ModelState:
             share: what this rank did in the window.
             keep_snapshot: keep what was packed, so that training may go on during the reduce and
                 :meth:`commit` with ``delta`` corrects for it. One at a time.
+            again: pack what was kept instead of the live model: its reduce failed, and training has gone on.
 
         Raises:
             ModelChangedError: the model is not the one that was set up.
         """
         self._model.refresh()
+        keep_snapshot = keep_snapshot and not again
         idle, narrow = share.samples == 0, wire.floating is None
         parts = self._next if wire.floating is None else self.layout.split_floating(wire.floating)
         finite = torch.ones((), dtype=torch.bool, device=self.device)
-        if not idle or keep_snapshot:
+        if again:
+            finite = self._model.recall(parts.floating)
+        elif not idle or keep_snapshot:
             finite = self._model.collect(parts.floating, self._views_of(self._next) if narrow else wire.views)
         wire.mark(finite)
-        numbers = self._model.numbers()
+        numbers = self._model.kept_numbers() if again else self._model.numbers()
         if keep_snapshot:
             self._model.keep(parts.floating, numbers)
         if idle or (not finite.is_cuda and not finite):
@@ -216,16 +220,27 @@ class ModelState:
         return torch.cat([self.committed, *flat])
 
     @torch.no_grad()
-    def adopt(self, gift: Tensor) -> None:
-        """Take another rank's :meth:`gift`, and copy it into the live model."""
+    def adopt(self, gift: Tensor, *, delta: bool = False, alpha: float = 1.0) -> None:
+        """Take another rank's :meth:`gift`, and bring it into the live model.
+
+        Args:
+            gift: theirs.
+            delta: as in :meth:`commit`, for a rank that has trained on since it sent its part of that commit.
+            alpha: likewise.
+        """
         self._next.flat.copy_(gift[: self.numel])
         frozen = list(self._model.inventory.frozen.values())
         for tensor, given in zip(frozen, views(gift[self.numel :], frozen), strict=True):
             tensor.copy_(given)
         self._swap()
-        self._model.forget()
         self._distance = None
-        self.apply()
+        if delta:
+            committed = self._committed
+            numbers = integers.decode(committed.lanes)
+            self._model.correct(committed.floating, self._views_of(committed), numbers, alpha)
+        else:
+            self.apply()
+        self._model.forget()
 
     @torch.no_grad()
     def apply(self) -> None:
