@@ -24,6 +24,7 @@ from fdl_api.wire import AgentHello, Device, Leave, RankExited, Refuse
 from fdl_trainer import devices as hardware
 from fdl_trainer.agentlink import AgentLink
 from fdl_trainer.member import ConfigurationError, Member, from_environment
+from fdl_trainer.preflight import preflight
 from fdl_trainer.verdict import RankEnd, member_end, rank_end
 
 log = logging.getLogger(__name__)
@@ -68,11 +69,11 @@ class Agent:
     def run(self) -> tuple[Termination, PodExit]:
         """Live until all ranks have ended or the member may not take part."""
         self.link.start()
-        early = self._admission()
+        early = self._admission() or self._preflight()
         if early is not None:
             return early
         for device in self.offered:
-            self._start(device.index)
+            self._start(device)
         while self.ranks:
             self._wait(0.2)
             refused = self.link.state.refused
@@ -103,10 +104,24 @@ class Agent:
                 return lost, PodExit.COORDINATOR_LOST
         return None
 
-    def _start(self, local_rank: int) -> None:
+    def _preflight(self) -> tuple[Termination, PodExit] | None:
+        """In NCCL modes, find out how this member's devices reach each other, and say it."""
+        if not self.member.config.mode.startswith("nccl") or len(self.offered) < 2:
+            return None
+        choice = preflight(self.offered, self.environment, self.member.host)
+        log.info("%s", choice.sentence)
+        if choice.level is None:
+            text = choice.sentence[:1024]
+            return Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.REFUSED, message=text), PodExit.REFUSED
+        self.environment = {**self.environment, **choice.environment}
+        return None
+
+    def _start(self, device: Device) -> None:
+        local_rank = device.index
         result = self.scratch / f"rank-{local_rank}.json"
         environment = {
             **self.environment,
+            **hardware.visible(self.environment, device),
             MemberEnv.LOCAL_RANK: str(local_rank),
             MemberEnv.MEMBER_UID: self.member.uid,
             RESULT_FILE_VARIABLE: str(result),
@@ -273,7 +288,7 @@ def live(environment: Mapping[str, str]) -> tuple[Termination, PodExit]:
         if cohort is None:
             raise ConfigurationError(f"{MemberEnv.COHORT} is {member.cohort!r}, which is no cohort of this run.")
         image = hardware.software()
-        offered = hardware.devices(cohort, image)
+        offered, image = hardware.offer(cohort, image)
     except (ConfigurationError, RuntimeError, ValueError) as error:
         words = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=str(error)[:1024])
         return words, PodExit.INTERNAL

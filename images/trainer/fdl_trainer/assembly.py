@@ -19,12 +19,13 @@ from fdl_api.runconfig import CohortConfig
 from fdl_api.version import WIRE_VERSION
 from fdl_trainer import ledger, plan
 from fdl_trainer.audit import AuditLog
-from fdl_trainer.averaging import ModelState
+from fdl_trainer.averaging import ModelState, NotEnoughMemoryError, UnsupportedModelError, build
 from fdl_trainer.cohort import Cohort, Line
 from fdl_trainer.control import Channel
 from fdl_trainer.datasets import length_of
 from fdl_trainer.ending import user_code
 from fdl_trainer.epochs import EpochBook
+from fdl_trainer.fabric import fabric_of
 from fdl_trainer.loader import DataError, Loader
 from fdl_trainer.loader.residency import MODEL_COPIES
 from fdl_trainer.loop import Loop
@@ -79,7 +80,7 @@ def assemble(
     torch.manual_seed(job.seed)
     model = job.model().to(device)
     optimizer = job.optimizer(model.parameters())
-    state = ModelState(model)
+    state = _state(model, member, device)
     model_digest, specs = model_signature(model)
     directory = _directory(member, solo_directory)
     resumed = newest(directory, model_digest, specs)
@@ -90,6 +91,7 @@ def assemble(
     control = plan.create(ledger.create(samples, job.batch_size, job.epochs, job.seed), spec)
     control = resumed.apply(model, optimizer, control, place_of(member))
     state.capture()
+    resumed.apply_outer(state)
 
     book = EpochBook(member.rank_uid if member else SOLO_UID)
     hello = _Hello(
@@ -101,7 +103,10 @@ def assemble(
         resumed=resumed,
     )
     cohort = Cohort(
-        member.address if member else "127.0.0.1", book, lambda on_epoch: _line(member, book, hello, on_epoch)
+        member.address if member else "127.0.0.1",
+        book,
+        lambda on_epoch: _line(member, book, hello, on_epoch),
+        fabric_of(member, device),
     )
     saver = _saver(directory, member, (model_digest, specs), resumed, cohort.line)
     replica = Replica(state, optimizer, control, spec, writable=saver is not None)
@@ -113,6 +118,18 @@ def assemble(
     loop = Loop(book.uid, cohort, replica, loader, reporter, saver, audit, lambda: random_state(place))
     cohort.line.pulse.phase = wire.Phase.WAIT
     return loop, model
+
+
+def _state(model: nn.Module, member: Member | None, device: torch.device) -> ModelState:
+    """The committed state, not captured yet."""
+    mode = member.config.mode if member else Mode.CPU_CADENCE
+    knobs = member.config.elche if member else ElcheSpec()
+    try:
+        return build(model, knobs, mode, device, _sharers(member))
+    except UnsupportedModelError as error:
+        raise user_code(Ended.SCRIPT_RAISED, str(error)) from error
+    except NotEnoughMemoryError as error:
+        raise user_code(Ended.OUT_OF_MEMORY, str(error)) from error
 
 
 def _loader(job: Job, member: Member | None, samples: int, device: torch.device) -> Loader:

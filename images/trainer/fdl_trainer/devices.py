@@ -6,7 +6,8 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fdl_api import names
@@ -16,13 +17,15 @@ from fdl_api.wire import Device
 PROBE_TIMEOUT_SECONDS = 120.0
 _PROBE = """
 import json, torch
+from fdl_trainer.variant import nccl_text, nccl_version
 hip = torch.version.hip is not None
-print(json.dumps([
+print(json.dumps({"nccl": nccl_text(nccl_version(torch)), "devices": [
     {"vendor": "amd" if hip else "nvidia", "memory": p.total_memory,
      "arch": p.gcnArchName.split(":")[0] if hip else f"sm_{p.major}{p.minor}"}
     for p in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-]))
+]}))
 """
+_VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,26 @@ def software(path: Path = Path(names.VARIANT_FILE)) -> Software:
         return Software("", version, None, accelerated=True)
 
 
-def devices(cohort: CohortConfig, image: Software) -> list[Device]:
-    """The devices of this member; a CPU cohort's (and a simulated device's) are shares of the machine.
+def visible(environment: Mapping[str, str], device: Device) -> dict[str, str]:
+    """Variables that leave a process one device, as its first: no script can use another rank's by mistake.
+
+    Args:
+        environment: the member's; it may itself see only some of the node's devices.
+        device: as the member counts it; of vendor cpu: the process sees none.
+    """
+    if device.vendor == "cpu":
+        return dict.fromkeys(_VISIBLE, "")
+    for name in _VISIBLE:
+        listed = [item.strip() for item in environment.get(name, "").split(",") if item.strip()]
+        if device.index < len(listed):
+            return {name: listed[device.index]}
+    return {"CUDA_VISIBLE_DEVICES": str(device.index)}
+
+
+def offer(cohort: CohortConfig, image: Software) -> tuple[list[Device], Software]:
+    """The devices of this member, and its software with what only torch itself could tell.
+
+    A CPU cohort's devices (and simulated ones) are shares of the machine.
 
     Raises:
         RuntimeError: the accelerators could not be asked.
@@ -59,10 +80,11 @@ def devices(cohort: CohortConfig, image: Software) -> list[Device]:
     if cohort.vendor == "cpu" or not image.accelerated:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         arch = platform.machine()
-        return [
+        shares = [
             Device(index=index, vendor="cpu", arch=arch, memory_bytes=memory)
             for index in range(max(1, cohort.devices_per_replica))
         ]
+        return shares, image
     # In a process of its own: the agent must never hold a context on a device.
     try:
         answer = subprocess.run(
@@ -72,7 +94,8 @@ def devices(cohort: CohortConfig, image: Software) -> list[Device]:
     except (subprocess.SubprocessError, ValueError) as error:
         words = (getattr(error, "stderr", "") or str(error)).strip().splitlines() or [""]
         raise RuntimeError(f"torch could not list this node's {cohort.vendor} devices: {words[-1][:300]}") from error
-    return [
+    real = [
         Device(index=index, vendor=item["vendor"], arch=item["arch"], memory_bytes=item["memory"])
-        for index, item in enumerate(found[: max(1, cohort.devices_per_replica)])
+        for index, item in enumerate(found["devices"][: max(1, cohort.devices_per_replica)])
     ]
+    return real, replace(image, nccl=image.nccl or found["nccl"])

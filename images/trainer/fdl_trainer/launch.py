@@ -13,6 +13,7 @@ import torch
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.termination import Cause
+from fdl_trainer import early
 from fdl_trainer import member as members
 from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.session import Session
@@ -91,12 +92,15 @@ def _handle_signals(session: Session) -> None:
 
 
 def _refuse_used_cuda() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        raise user_code(
-            Ended.SCRIPT_RAISED,
-            "The script touched CUDA before fdl_trainer.run: move that code into the function that run calls, so that "
-            "each rank gets its own device first.",
-        )
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]
+        return
+    where = early.first_touch()
+    line = f" at {where}" if where else ""
+    raise user_code(
+        Ended.SCRIPT_RAISED,
+        f"The script touched CUDA before fdl_trainer.run{line}: move that line into the function that run calls, and "
+        "put tensors on session.device there.",
+    )
 
 
 def _solo_end(ended: RunEndedError) -> int:

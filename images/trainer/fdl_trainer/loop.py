@@ -198,11 +198,11 @@ class Loop:
         source = self.loader.window(self.replica.control.window + 1, spans, first=self.work.batches)
         try:
             while True:
-                asked = time.perf_counter()
+                self.work.asks()
                 batch = next(source, None)
                 if batch is None:
                     return
-                self.work.waited((time.perf_counter() - asked) * 1000.0)
+                self.work.given()
                 if batch.samples:  # else all its samples were left out
                     yield batch
                 self.work.finished(batch.span)

@@ -15,6 +15,7 @@ from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.runconfig import MemberEnv, RunConfig
 from fdl_api.termination import Cause, Saved, Termination
+from fdl_trainer import early
 from fdl_trainer.agent import RESULT_FILE_VARIABLE
 from fdl_trainer.ending import MAX_MESSAGE, MAX_TRACEBACK, RunEndedError, user_code
 from fdl_trainer.member import ConfigurationError, from_environment
@@ -43,6 +44,7 @@ def run_script(script: Path, arguments: list[str]) -> Termination:
     compile(source, str(script), "exec")
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))
+    early.watch()
     runpy.run_path(str(script), run_name="__main__")
     return completed_words()
 

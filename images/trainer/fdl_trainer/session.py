@@ -46,7 +46,7 @@ class Session:
     """
 
     def __init__(self, member: Member | None = None, solo_directory: Path | None = None) -> None:
-        self.device = _device(member)
+        self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self.trained = False
         self.complete = False
         self.metrics: dict[str, float] = {}
@@ -303,9 +303,3 @@ class Session:
         if value is None:
             raise user_code(Ended.SCRIPT_RAISED, "session.setup must be called before anything else of the session.")
         return value
-
-
-def _device(member: Member | None) -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", member.local_rank if member else 0)

@@ -101,13 +101,13 @@ def detect(name: str) -> Variant:
         torchVersion=str(torch.__version__),
         build=build_name(torch.version.cuda, torch.version.hip),
         archs=arch_list(torch._C._cuda_getArchFlags()) if accelerated else (),
-        ncclVersion=nccl_text(_nccl_version(torch)) if accelerated else None,
+        ncclVersion=nccl_text(nccl_version(torch)) if accelerated else None,
         pythonVersion=platform.python_version(),
         blas=blas_name(torch.__config__.show(), _mapped_files()),
     )
 
 
-def _nccl_version(torch: Any) -> object:
+def nccl_version(torch: Any) -> object:
     """NCCL or RCCL version of torch; null where it was built without."""
     if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
         return None

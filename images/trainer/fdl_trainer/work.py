@@ -1,32 +1,39 @@
 """What a rank has done in the window in work, and how long it took."""
 
 import math
-import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from fdl_trainer.clocks import Clock, clock_here
 from fdl_trainer.ledger import Span
 from fdl_trainer.tail import Flag, RankTail
+
+_UNREAD_LIMIT = 256
+"""Batches whose marks are kept unread; beyond it the older half is read, long after the device has passed them."""
 
 
 @dataclass
 class WindowWork:
     """Batches of one rank in one uncommitted window.
 
+    Times are marks of the rank's clock (:mod:`fdl_trainer.clocks`) until somebody asks for them, at the window's end.
+
     Attributes:
         done: the micro-batches trained, in the order of the lease.
-        compute_ms: milliseconds in the script, from a batch's hand-over to the request for the next.
-        wait_ms: milliseconds of waiting for data, without the first batch of the window.
-        first_wait_ms: the same of the first batch.
+        clock: marks and reads times.
     """
 
     done: list[Span] = field(default_factory=list)
-    compute_ms: float = 0.0
-    wait_ms: float = 0.0
-    first_wait_ms: float = 0.0
+    clock: Clock = field(default_factory=clock_here)
     _loss: torch.Tensor | None = None
-    _since: float = 0.0
+    _asked: Any = None
+    _given: Any = None
+    _unread: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    _compute_ms: float = 0.0
+    _wait_ms: float = 0.0
+    _first_wait_ms: float | None = None
 
     @property
     def batches(self) -> int:
@@ -39,23 +46,53 @@ class WindowWork:
         return sum(span.size for span in self.done)
 
     @property
+    def compute_ms(self) -> float:
+        """Milliseconds in the script, from a batch's hand-over to the request for the next. Waits for the device."""
+        self._read(0)
+        return self._compute_ms
+
+    @property
+    def wait_ms(self) -> float:
+        """Milliseconds of waiting for data, without the first batch of the window. Waits for the device."""
+        self._read(0)
+        return self._wait_ms
+
+    @property
+    def first_wait_ms(self) -> float:
+        """The same of the first batch."""
+        self._read(0)
+        return self._first_wait_ms or 0.0
+
+    @property
     def fill_ms(self) -> float:
         """By how much the first batch's wait exceeded the others' mean, milliseconds."""
         steady = self.wait_ms / (self.batches - 1) if self.batches > 1 else 0.0
         return max(0.0, self.first_wait_ms - steady)
 
-    def waited(self, milliseconds: float) -> None:
-        """Book the wait for the batch that comes next, and start its clock."""
-        if self.done:
-            self.wait_ms += milliseconds
-        else:
-            self.first_wait_ms += milliseconds
-        self._since = time.perf_counter()
+    def asks(self) -> None:
+        """The rank asks for its next batch."""
+        self._asked = self.clock.mark()
+
+    def given(self) -> None:
+        """It has the batch, and begins with it."""
+        self._given = self.clock.mark()
 
     def finished(self, span: Span) -> None:
-        """Book a batch as trained."""
-        self.compute_ms += (time.perf_counter() - self._since) * 1000.0
+        """Book the batch as trained."""
+        self._unread.append((self._asked, self._given, self.clock.mark()))
         self.done.append(span)
+        if len(self._unread) > _UNREAD_LIMIT:
+            self._read(_UNREAD_LIMIT // 2)
+
+    def _read(self, keep: int) -> None:
+        ready, self._unread = self._unread[: len(self._unread) - keep], self._unread[len(self._unread) - keep :]
+        for asked, given, ended in ready:
+            self._compute_ms += self.clock.milliseconds(given, ended)
+            waited = self.clock.milliseconds(asked, given)
+            if self._first_wait_ms is None:
+                self._first_wait_ms = waited
+            else:
+                self._wait_ms += waited
 
     def report(self, loss: torch.Tensor, samples: int) -> None:
         """Add a batch's mean loss, times its samples, on its own device and without waiting for it."""

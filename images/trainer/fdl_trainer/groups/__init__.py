@@ -3,7 +3,6 @@
 * :mod:`~fdl_trainer.groups.contract`: what the window loop needs of a group;
 * :mod:`~fdl_trainer.groups.form`: which group a run's mode and members get;
 * :mod:`~fdl_trainer.groups.gloo`, :mod:`~fdl_trainer.groups.nccl`, :mod:`~fdl_trainer.groups.tiered`: the groups;
-* :mod:`~fdl_trainer.groups.transport`: how devices of one host reach each other, and what is said of it;
 * :mod:`~fdl_trainer.groups.reaper`: what was abandoned.
 """
 

@@ -24,8 +24,8 @@ from fdl_trainer.groups.gloo import new_gloo
 from fdl_trainer.groups.nccl import new_nccl
 from fdl_trainer.groups.reaper import Reaper
 from fdl_trainer.groups.tiered import TieredGroup
-from fdl_trainer.groups.transport import seen_ways, watch_ways
 from fdl_trainer.store import EpochStore, StoreTransport
+from fdl_trainer.transport import seen_ways, watch_ways
 
 log = logging.getLogger(__name__)
 

@@ -3,16 +3,17 @@
 NCCL chooses by itself, silently: directly (peer-to-peer: NVLink, PCIe), through shared memory, or through sockets. A
 container often lacks one of these (no access between devices, a /dev/shm of 64 MiB), and NCCL then either takes the
 next one, which is many times slower, or fails. So before the ranks of a member start, its agent tries them in this
-order (:mod:`fdl_trainer.groups.preflight`); :func:`decide` says what to use and why.
+order (:mod:`fdl_trainer.preflight`); :func:`decide` says what to use and why.
 """
 
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 
 class Level(StrEnum):
@@ -23,7 +24,7 @@ class Level(StrEnum):
     SOCKETS = "sockets"
 
 
-SWITCHES: dict[Level, dict[str, str]] = {
+SWITCHES: Final[Mapping[Level, Mapping[str, str]]] = {
     Level.PEER: {},
     Level.SHARED_MEMORY: {"NCCL_P2P_DISABLE": "1"},
     Level.SOCKETS: {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
@@ -66,7 +67,7 @@ class Choice:
         return dict(SWITCHES[self.level]) if self.level is not None else {}
 
 
-def levels(environment: dict[str, str]) -> list[Level]:
+def levels(environment: Mapping[str, str]) -> list[Level]:
     """Levels to try: those that the user has not switched off."""
     peer = environment.get("NCCL_P2P_DISABLE", "0") != "1"
     shared = environment.get("NCCL_SHM_DISABLE", "0") != "1"
@@ -107,7 +108,7 @@ def ways(text: str) -> list[tuple[Level, str]]:
     return sorted(found, key=lambda item: (-list(Level).index(item[0]), item[1]))
 
 
-def log_settings(environment: dict[str, str], path: str) -> dict[str, str]:
+def log_settings(environment: Mapping[str, str], path: str) -> dict[str, str]:
     """Variables that make NCCL note its ways in a file; none when the user has NCCL log as they like."""
     if "NCCL_DEBUG" in environment or "NCCL_DEBUG_FILE" in environment:
         return {}
@@ -125,7 +126,7 @@ def watch_ways() -> int:
         Size of NCCL's log so far, for :func:`seen_ways`.
     """
     path = _own_log()
-    os.environ.update(log_settings(dict(os.environ), str(path)))
+    os.environ.update(log_settings(os.environ, str(path)))
     return path.stat().st_size if path.exists() else 0
 
 
