@@ -9,8 +9,8 @@ with any other (floDl's window pressure).
 import math
 from dataclasses import replace
 
+from fdl_trainer.elche.hints import RATIO_CAP
 from fdl_trainer.elche.knobs import ElcheKnobs, Policy
-from fdl_trainer.elche.quota import RATIO_CAP
 from fdl_trainer.elche.state import ElcheState
 from fdl_trainer.guard import Verdict
 

@@ -12,7 +12,7 @@ LEAST_SHARE_BATCHES = 8
 GOOD_ENOUGH = 0.02
 """Relative error of a share that whole batches may make."""
 RATIO_CAP = 64.0
-"""How many times the smallest share the largest one may be."""
+"""How many times the smallest share, and how many times the anchor, a quota may be."""
 
 
 def usable(ratios: Sequence[float] | None, ranks: int) -> Sequence[float] | None:
