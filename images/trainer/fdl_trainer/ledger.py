@@ -12,6 +12,7 @@ window after it (*ahead*). A commit closes the first and moves the second up.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 OPEN_EPOCHS = 2
@@ -70,6 +71,16 @@ class Ledger:
     def total(self) -> int:
         """Samples that the whole run commits."""
         return self.samples * self.data_epochs
+
+    @cached_property
+    def by_uid(self) -> Mapping[str, tuple[Span, ...]]:
+        """Spans of the leases of the window in work, by rank."""
+        return dict(self.leases)
+
+    @cached_property
+    def by_uid_ahead(self) -> Mapping[str, tuple[Span, ...]]:
+        """Spans of the leases ahead, by rank."""
+        return dict(self.ahead)
 
     @property
     def batches_per_epoch(self) -> int:
@@ -139,7 +150,7 @@ def batches(ledger: Ledger, uid: str, *, ahead: bool = False) -> list[Span]:
 
 def leased(ledger: Ledger, uid: str, *, ahead: bool = False) -> tuple[Span, ...]:
     """Spans of a rank's lease for the window in work, or ``ahead`` for the next; empty if it has none."""
-    return next((given.spans for given in (ledger.ahead if ahead else ledger.leases) if given.uid == uid), ())
+    return (ledger.by_uid_ahead if ahead else ledger.by_uid).get(uid, ())
 
 
 def quota(ledger: Ledger, uid: str, *, ahead: bool = False) -> int:
