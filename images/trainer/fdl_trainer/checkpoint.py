@@ -4,6 +4,7 @@ A checkpoint is a directory ``ckpt-<window>`` with
 
 * ``model.safetensors``: the committed parameters and buffers by the names of the model's state dict;
 * ``optim.safetensors``: the writer's optimizer state (:mod:`fdl_trainer.treefile`);
+* ``outer.safetensors``: the outer optimizer's momentum by parameter, where the run has one;
 * ``state.json``: replicated control state, random state, signatures, whatever else the session needs;
 * ``MANIFEST.json``, written last (:mod:`fdl_trainer.manifest`).
 
@@ -36,6 +37,7 @@ from fdl_trainer.manifest import InvalidCheckpointError, Manifest, Order
 from fdl_trainer.signature import first_difference
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optim.safetensors", "state.json"
+OUTER_FILE = "outer.safetensors"
 MODEL_SPECS = "model"
 """Key of the snapshot's state with the model's entries, so that a refusal can name the first difference."""
 PREFIX, TEMPORARY_PREFIX, REPLACED_PREFIX = "ckpt-", ".tmp-", ".old-"
@@ -68,6 +70,7 @@ class Snapshot:
         optimizer: the optimizer's state dict, copied likewise (:func:`fdl_trainer.treefile.copied`).
         state: JSON data: control state, random state and so on.
         model_digest: SHA-256 (hex) of the model's signature.
+        outer: the outer optimizer's momentum by parameter; empty without one.
         final: no sample is left to train.
         stall_ms: how long training stood still for the copy, milliseconds.
         epoch: membership epoch in which it was taken.
@@ -80,6 +83,7 @@ class Snapshot:
     optimizer: Any
     state: Mapping[str, Any]
     model_digest: str
+    outer: Mapping[str, torch.Tensor] = field(default_factory=dict)
     final: bool = False
     stall_ms: float = 0.0
     epoch: int = 0
@@ -123,6 +127,19 @@ class Checkpoint:
         try:
             return treefile.unpack((self.path / OPTIMIZER_FILE).read_bytes())
         except (OSError, ValueError) as error:
+            raise unreadable(self.path, str(error)) from error
+
+    def outer(self) -> dict[str, torch.Tensor]:
+        """The outer optimizer's momentum by parameter, on the CPU; empty if the run that wrote it had none.
+
+        Raises:
+            CheckpointError: if the file went bad since it verified.
+        """
+        if OUTER_FILE not in self.manifest.files:
+            return {}
+        try:
+            return load_file(self.path / OUTER_FILE)
+        except (OSError, SafetensorError) as error:
             raise unreadable(self.path, str(error)) from error
 
     def state(self) -> dict[str, Any]:
@@ -176,6 +193,8 @@ def prepare(root: Path, snapshot: Snapshot, writer: str) -> Path:
             OPTIMIZER_FILE: manifests.write_file(temporary / OPTIMIZER_FILE, treefile.pack(snapshot.optimizer)),
             STATE_FILE: manifests.write_file(temporary / STATE_FILE, json.dumps(snapshot.state).encode()),
         }
+        if snapshot.outer:
+            files[OUTER_FILE] = manifests.write_file(temporary / OUTER_FILE, _model_bytes(snapshot.outer))
         manifests.write(
             temporary,
             Manifest(
@@ -309,7 +328,7 @@ def write_error(root: Path, window: int, error: Exception) -> CheckpointError:
     """The error for a checkpoint that cannot be written."""
     code = error.errno if isinstance(error, OSError) else None
     what = error.strerror if isinstance(error, OSError) else str(error)
-    if code in (errno.ENOSPC, errno.EDQUOT):
+    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return CheckpointError(
             Ended.CHECKPOINT_FULL,
             f"Checkpoint {window} could not be written to {root}: {what}. Free space on the claim of spec.checkpoint, "

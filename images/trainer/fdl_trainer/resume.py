@@ -12,6 +12,7 @@ from torch import nn
 from fdl_api.reasons import Ended
 from fdl_api.wire import ParameterSpec
 from fdl_trainer import plan, randomness
+from fdl_trainer.averaging import ModelState
 from fdl_trainer.checkpoint import Checkpoint, CheckpointError, newest_valid, require_model
 from fdl_trainer.ending import user_code
 from fdl_trainer.ledger import Ledger
@@ -68,6 +69,29 @@ class Resumed:
             randomness.restore_if_possible(rng)
         log.info("resuming from %s, window %d", self.checkpoint.path, control.window)
         return replace(control, ledger=_same_data(control.ledger, fresh.ledger, self.checkpoint.path))
+
+    def apply_outer(self, state: ModelState) -> None:
+        """Load the outer optimizer's momentum; what is not there starts from zero, which is said.
+
+        Args:
+            state: took the model that :meth:`apply` loaded.
+
+        Raises:
+            RunEndedError: it cannot be read after all.
+        """
+        if self.checkpoint is None:
+            return
+        try:
+            missing = state.load_outer(self.checkpoint.outer())
+        except CheckpointError as error:
+            raise user_code(Ended.CHECKPOINT_UNREADABLE, str(error)) from error
+        if missing:
+            log.warning(
+                "the checkpoint %s has no outer momentum for %d parameters (%s first): it starts from zero",
+                self.checkpoint.path,
+                len(missing),
+                missing[0],
+            )
 
 
 def newest(directory: Path | None, model_digest: str, specs: Sequence[ParameterSpec]) -> Resumed:

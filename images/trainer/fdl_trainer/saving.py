@@ -87,6 +87,7 @@ class Saver:
         control = replica.control
         model = replica.model.tensors()
         optimizer = replica.optimizer_snapshot()
+        outer = replica.model.outer_tensors()
         self._taken = window
         attempt, epoch = self._lineage(replica.entered)
         self._writer.submit(
@@ -97,6 +98,7 @@ class Saver:
                 epoch=epoch,
                 model=model,
                 optimizer=optimizer,
+                outer=outer,
                 state={"control": plan.to_json(control), MODEL_SPECS: specs_json(self._specs), **state},
                 model_digest=self._model_digest,
                 final=final,

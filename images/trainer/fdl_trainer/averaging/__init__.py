@@ -5,10 +5,13 @@
 * :mod:`~fdl_trainer.averaging.inventory`: which tensors of a model belong to it, and by which rule;
 * :mod:`~fdl_trainer.averaging.weighing`, :mod:`~fdl_trainer.averaging.outer`: the arithmetic of a run's settings;
 * :mod:`~fdl_trainer.averaging.moments`, :mod:`~fdl_trainer.averaging.integers`: tensors that a mean would spoil;
-* :mod:`~fdl_trainer.averaging.memory`: what it costs.
+* :mod:`~fdl_trainer.averaging.settings`, :mod:`~fdl_trainer.averaging.build`, :mod:`~fdl_trainer.averaging.memory`:
+  what a run asks for, and what it costs.
 """
 
+from fdl_trainer.averaging.build import build
 from fdl_trainer.averaging.inventory import ModelChangedError, UnsupportedModelError
+from fdl_trainer.averaging.memory import NotEnoughMemoryError
 from fdl_trainer.averaging.settings import Averaging
 from fdl_trainer.averaging.state import ModelState
 from fdl_trainer.averaging.weighing import Share, Weighing, Weights
@@ -18,9 +21,11 @@ __all__ = [
     "Averaging",
     "ModelChangedError",
     "ModelState",
+    "NotEnoughMemoryError",
     "Share",
     "UnsupportedModelError",
     "Weighing",
     "Weights",
     "Wire",
+    "build",
 ]

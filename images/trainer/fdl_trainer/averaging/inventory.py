@@ -13,7 +13,7 @@ class UnsupportedModelError(ValueError):
     """The model holds something that cannot be averaged; the message says what and what to do."""
 
 
-class ModelChangedError(RuntimeError):
+class ModelChangedError(ValueError):
     """The model is not the one that was set up; the message names the tensor."""
 
 

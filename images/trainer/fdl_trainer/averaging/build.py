@@ -1,0 +1,40 @@
+"""A run's :class:`ModelState`: its settings, the place of its buffers, and the check that they fit."""
+
+import torch
+from torch import nn
+
+from fdl_api.run import ElcheSpec, Mode
+from fdl_trainer.averaging import memory
+from fdl_trainer.averaging.inventory import take
+from fdl_trainer.averaging.live import elements
+from fdl_trainer.averaging.settings import Averaging
+from fdl_trainer.averaging.state import ModelState
+from fdl_trainer.loader.memory import free_bytes
+
+CPU = torch.device("cpu")
+
+
+def build(model: nn.Module, knobs: ElcheSpec, mode: Mode, device: torch.device, sharers: int = 1) -> ModelState:
+    """The state of a model that is on its device.
+
+    In NCCL modes the flat buffers live there too, in CPU modes in the host's memory.
+
+    Args:
+        model: the model.
+        knobs: the run's settings.
+        mode: the run's mode.
+        device: the model's device.
+        sharers: ranks that share the host's memory.
+
+    Raises:
+        UnsupportedModelError: the model cannot be averaged.
+        NotEnoughMemoryError: its buffers do not fit.
+    """
+    averaging = Averaging.of(knobs)
+    place = device if mode.is_nccl else CPU
+    staged = place.type != device.type
+    inventory = take(model)
+    need = memory.demand(averaging, element=inventory.dtype.itemsize, staged=staged, overlap=mode is Mode.CPU_ASYNC)
+    count = elements(inventory.floating)
+    memory.require(count, need, free_bytes(place, sharers), free_bytes(device) if staged else None)
+    return ModelState(model, averaging, place)
