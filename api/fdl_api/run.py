@@ -69,6 +69,11 @@ class FdlRunSpec(Model):
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
+            "!self.elche.bf16Wire || self.mode.startsWith('cpu-')",
+            "spec.elche.bf16Wire: works in CPU modes only; leave it out or use a mode that starts with cpu-",
+            field_path=".elche.bf16Wire",
+        ),
+        Rule(
             f"{_CEILINGS}.sum() >= 1",
             "spec.cohorts: no cohort may have a member; set replicas or maxReplicas of one cohort to 1 or more",
             field_path=".cohorts",

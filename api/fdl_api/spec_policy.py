@@ -82,7 +82,7 @@ class JoinSpec(Model):
 
 
 class OuterSpec(Model):
-    """A step on top of each average: momentum over the way from the last one. Members that come or go change nothing."""
+    """A step on top of each average: momentum over the way from the last one."""
 
     cel: ClassVar[tuple[Rule, ...]] = tuple(
         Rule(
