@@ -1,6 +1,7 @@
 """The trainer: what runs in a member's pod, and the library that a training script uses.
 
-For scripts: :func:`run` and :class:`Session` (docs/concepts/session.md). Modules, top layer first:
+For scripts: :func:`run`, :class:`Session`, :class:`Trainer`, :class:`ShardedIterable`, :class:`SampleSchedule`
+(docs/concepts/session.md). Modules, top layer first:
 
 * :mod:`~fdl_trainer.agent` (PID 1 of a member), :mod:`~fdl_trainer.rank` (runs the script), :mod:`~fdl_trainer.launch`;
 * :mod:`~fdl_trainer.session`, :mod:`~fdl_trainer.assembly`, :mod:`~fdl_trainer.loop`: one rank's training;
@@ -14,22 +15,28 @@ For scripts: :func:`run` and :class:`Session` (docs/concepts/session.md). Module
 The agent must start without torch, so the names below are looked up on first use.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fdl_trainer.launch import run
+    from fdl_trainer.schedule import SampleSchedule
     from fdl_trainer.session import Session
+    from fdl_trainer.sharded import ShardedIterable
+    from fdl_trainer.trainer import Trainer
 
-__all__ = ["Session", "run"]
+__all__ = ["SampleSchedule", "Session", "ShardedIterable", "Trainer", "run"]
+
+_HOMES = {
+    "SampleSchedule": "fdl_trainer.schedule",
+    "Session": "fdl_trainer.session",
+    "ShardedIterable": "fdl_trainer.sharded",
+    "Trainer": "fdl_trainer.trainer",
+    "run": "fdl_trainer.launch",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "run":
-        from fdl_trainer.launch import run  # noqa: PLC0415 - see above
-
-        return run
-    if name == "Session":
-        from fdl_trainer.session import Session  # noqa: PLC0415 - see above
-
-        return Session
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

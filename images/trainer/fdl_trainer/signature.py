@@ -9,7 +9,7 @@ import torch
 
 from fdl_api.wire import ParameterSpec
 from fdl_trainer import randomness
-from fdl_trainer.datasets import length_of, sample_of
+from fdl_trainer.datasets import AbsentSampleError, length_of, probes_of, sample_of
 
 PROBES = 8
 """Samples of the dataset that the signature looks at."""
@@ -70,8 +70,13 @@ def dataset_signature(dataset: Any, batch_size: int, data_epochs: int, seed: int
     length = length_of(dataset)
     hasher = hashlib.sha256(f"fdl-data-1\n{length}\n{batch_size}\n{data_epochs}\n{seed}".encode())
     with randomness.held(seed=0):
-        for index in sorted({i * (length - 1) // max(PROBES - 1, 1) for i in range(PROBES)}):
-            for part in _describe_sample(sample_of(dataset, index)):
+        for index in probes_of(dataset, length, PROBES):
+            try:
+                sample = sample_of(dataset, index)
+            except AbsentSampleError:
+                hasher.update(b"\nabsent")
+                continue
+            for part in _describe_sample(sample):
                 hasher.update(b"\n" + part)
     return hasher.hexdigest()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import default_collate
 
-from fdl_trainer.datasets import sample_of
+from fdl_trainer.datasets import AbsentSampleError, sample_of
 from fdl_trainer.loader.memory import is_out_of_memory
 
 REMEDY = 'or leave such samples out with session.setup(on_sample_error="skip")'
@@ -99,7 +99,7 @@ class Fetcher:
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-                if not self._skip:
+                if not self._skip and not isinstance(error, AbsentSampleError):
                     raise DataError(
                         f"Rank {self.rank}: sample {index} could not be read from the dataset of session.setup: "
                         f"{_words(error)}. Mend the sample or dataset.__getitem__, {REMEDY}."

@@ -164,7 +164,7 @@ class Loader:
         if self._tensors is not None:
             dataset_bytes = size_bytes(self._tensors)
             placed = all(tensor.device == self._device for tensor in self._tensors)
-        elif self._wish:
+        elif self._wish and self._order.block == 1:
             obstacle = self._obstacle()
             if not obstacle:
                 dataset_bytes, obstacle = resident.estimate(self._fetcher, self._samples)
@@ -177,6 +177,7 @@ class Loader:
             tensors=self._tensors is not None,
             wish=self._wish,
             obstacle=obstacle,
+            shards=self._samples // self._order.block if self._order.block > 1 else 0,
         )
 
     def _obstacle(self) -> str:

@@ -33,6 +33,7 @@ class Facts:
         tensors: the dataset consists of tensors, so that a sample is the same each time it is read.
         wish: True, False, or None for the rule.
         obstacle: why the dataset cannot be held in tensors.
+        shards: number of its shards, if it can only be iterated shard by shard.
     """
 
     device: str
@@ -43,30 +44,44 @@ class Facts:
     tensors: bool = True
     wish: bool | None = None
     obstacle: str = ""
+    shards: int = 0
 
 
 def decide(facts: Facts) -> Residency:
     """Resident when the dataset is at most 75 % of what is free on the device after training has its part."""
-    if facts.wish is False:
-        return Residency(False, "The dataset is streamed: the script asked for it (resident=False).")
+    reason = _why_streamed(facts)
+    if reason:
+        return Residency(False, reason)
     if facts.placed:
         return Residency(True, f"The dataset is resident: its tensors are on {facts.device} already.")
-    if not facts.tensors and facts.wish is None:
-        return Residency(
-            False,
-            "The dataset is streamed: its samples are read anew in each pass, since they may differ then (random "
-            "augmentation). If they do not, session.setup(resident=True) reads them once.",
-        )
-    if facts.dataset_bytes is None:
-        return Residency(False, f"The dataset is streamed, although the script asked otherwise: {facts.obstacle}.")
+    needed = facts.dataset_bytes or 0
     limit = max(0, int(SHARE * (facts.free_bytes - facts.reserved_bytes)))
     sizes = (
-        f"{_size(facts.dataset_bytes)} against {_size(limit)}, {SHARE:.0%} of the {_size(facts.free_bytes)} free on "
+        f"{_size(needed)} against {_size(limit)}, {SHARE:.0%} of the {_size(facts.free_bytes)} free on "
         f"{facts.device} less {_size(facts.reserved_bytes)} for training"
     )
-    if facts.dataset_bytes <= limit:
+    if needed <= limit:
         return Residency(True, f"The dataset is resident: {sizes}.")
     return Residency(False, f"The dataset is streamed, since it is too large to be resident: {sizes}.")
+
+
+def _why_streamed(facts: Facts) -> str:
+    """Why a dataset is streamed, whatever is free; empty if that decides."""
+    if facts.wish is False:
+        return "The dataset is streamed: the script asked for it (resident=False)."
+    if facts.shards:
+        return (
+            f"The dataset is streamed by iterating over {facts.shards} shards: each is read at least once in a pass, "
+            "and taken up at its first uncommitted record after a failure."
+        )
+    if not facts.tensors and facts.wish is None:
+        return (
+            "The dataset is streamed: its samples are read anew in each pass, since they may differ then (random "
+            "augmentation). If they do not, session.setup(resident=True) reads them once."
+        )
+    if facts.dataset_bytes is None:
+        return f"The dataset is streamed, although the script asked otherwise: {facts.obstacle}."
+    return ""
 
 
 def fallback(dataset_bytes: int, device: str, error: str) -> Residency:

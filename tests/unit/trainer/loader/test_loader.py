@@ -307,7 +307,7 @@ def test_lengths_and_samples_of_datasets() -> None:
 @pytest.mark.parametrize(
     ("dataset", "error", "sentence"),
     [
-        ((i for i in range(3)), TypeError, "a generator without __len__"),
+        ((i for i in range(3)), TypeError, "a generator, which can only be iterated"),
         (TensorDataset(torch.zeros(0, 2)), ValueError, "the dataset is empty"),
         ((torch.zeros(3), torch.zeros(4)), ValueError, r"\[3, 4\] samples"),
     ],

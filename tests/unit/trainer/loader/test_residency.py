@@ -19,6 +19,7 @@ GIB = 1 << 30
         (Facts("cpu", None, GIB, tensors=False, wish=True, obstacle="so it is"), False, "asked otherwise: so it is."),
         (Facts("cpu", GIB, 2 * GIB, tensors=False, wish=True), True, "1.0 GiB"),
         (Facts("cpu", 1, 0, reserved_bytes=GIB), False, "too large"),
+        (Facts("cpu", None, GIB, tensors=False, wish=True, shards=7), False, "7 shards: each is read at least once"),
     ],
 )
 def test_a_dataset_is_resident_if_three_quarters_of_what_is_free_hold_it(
