@@ -6,9 +6,14 @@ from typing import Any
 
 import click
 
+HELP_WIDTH = 100
+"""Characters of a line of help."""
+
 
 class LazyGroup(click.Group):
     """A group of commands known by name and one line of help; ``module:attribute`` is imported on use.
+
+    A command without a line of help is imported to show the list, too.
 
     Commands of other parts, with their heavy imports (kubernetes, numpy), so cost nothing to ``fdl --help``.
     """
@@ -34,9 +39,9 @@ class LazyGroup(click.Group):
         """Writes the list of commands without importing the lazy ones."""
         rows = []
         for name in self.list_commands(ctx):
-            if name in self._lazy:
+            if name in self._lazy and self._lazy[name][1]:
                 rows.append((name, self._lazy[name][1]))
-            elif (command := super().get_command(ctx, name)) is not None:
-                rows.append((name, command.get_short_help_str()))
+            elif (command := self.get_command(ctx, name)) is not None:
+                rows.append((name, command.get_short_help_str(limit=HELP_WIDTH)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)

@@ -1,4 +1,9 @@
-"""The ``fdl`` command. Parts register their commands in :data:`COMMANDS` by module path."""
+"""The ``fdl`` command. Parts register their commands in :data:`COMMANDS` by module path.
+
+Other packages, which this one may not import, name theirs in the entry-point group :data:`ENTRY_POINTS`.
+"""
+
+from importlib import metadata
 
 import click
 
@@ -11,9 +16,16 @@ COMMANDS = {
     "local": ("fdl_cli.local.command:local", "A real Kubernetes on this machine."),
 }
 """Command -> (``module:attribute`` of its click command, its line of help)."""
+ENTRY_POINTS = "fdl.commands"
+"""Group of entry points whose names are commands and whose objects are click commands."""
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+def found() -> dict[str, tuple[str, str]]:
+    """Commands that installed packages name, in the form of :data:`COMMANDS`; their help is asked of themselves."""
+    return {point.name: (point.value, "") for point in metadata.entry_points(group=ENTRY_POINTS)}
+
+
+@click.group(cls=LazyGroup, lazy={**found(), **COMMANDS}, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="fdl")
 def main() -> None:
     """Elastic PyTorch training on whatever GPUs a Kubernetes cluster has."""
