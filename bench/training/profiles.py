@@ -1,0 +1,137 @@
+"""What is measured in which profile, and how long it takes. Pure."""
+
+from dataclasses import dataclass, replace
+
+from bench.training.catalog import BY_NAME, METHODS
+from bench.training.measure import Timing
+
+OVERHEAD = 1.5
+"""Seconds of a slice besides its warm-up and its measured time; fdl's need ``FDL_OVERHEAD``, for they start more."""
+FDL_OVERHEAD = 3.5
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cohort with a workload, and the methods that are compared in it.
+
+    Attributes:
+        cohort: a key of :data:`bench.training.cohorts.COHORTS`.
+        workload: a key of :data:`bench.training.workloads.WORKLOADS`.
+        methods: names; solo is always among them.
+        every: it is measured in every n-th round.
+        longer: factor of the measured time.
+    """
+
+    cohort: str
+    workload: str
+    methods: tuple[str, ...]
+    every: int = 1
+    longer: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """As it is printed."""
+        return f"{self.cohort}, {self.workload}"
+
+    def seconds(self, timing: Timing) -> float:
+        """Estimated time of one round."""
+        each = timing.warm_up + timing.measured * self.longer
+        kinds = [BY_NAME[name].kind for name in self.methods]
+        return sum(each + (FDL_OVERHEAD if kind == "fdl" else OVERHEAD) for kind in kinds)
+
+    def timing(self, timing: Timing) -> Timing:
+        """Of its slices."""
+        return replace(timing, measured=timing.measured * self.longer)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Rounds of scenarios.
+
+    Attributes:
+        name: as on the command line.
+        rounds: at most.
+        timing: of a slice.
+        budget: seconds after which no round begins; every scenario then has the same share of its rounds.
+        scenarios: in every round, in an order that changes.
+    """
+
+    name: str
+    rounds: int
+    timing: Timing
+    budget: float
+    scenarios: tuple[Scenario, ...]
+
+    def seconds(self) -> float:
+        """Estimated time of all rounds."""
+        return sum(
+            scenario.seconds(self.timing) * len(range(0, self.rounds, scenario.every)) for scenario in self.scenarios
+        )
+
+
+_BASE = ("solo", "DDP", "DDP proportional", "PostLocalSGD")
+_FDL = ("fdl cpu-cadence", "fdl cpu-async")
+_ALL_PEERS = ("solo", "fastest alone", "DDP", "DDP proportional", "PostLocalSGD", "torchft LocalSGD", "torchft DiLoCo")
+_ABLATIONS = tuple(method.name for method in METHODS if method.family == "ablation")
+
+QUICK = Profile(
+    "quick",
+    3,
+    Timing(1.5, 2.5),
+    300.0,
+    (
+        Scenario("1:2.3", "conv", ("solo", "fastest alone", "DDP", "DDP proportional", "PostLocalSGD", *_FDL)),
+        Scenario("1:1", "conv", ("solo", "DDP", *_FDL)),
+    ),
+)
+DEFAULT = Profile(
+    "default",
+    6,
+    Timing(2.0, 4.0),
+    1750.0,
+    (
+        Scenario("1:2.3", "conv", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:1:4", "conv", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:1", "conv", ("solo", "DDP", *_FDL)),
+        Scenario("1:4", "conv", (*_BASE, *_FDL), every=3),
+        Scenario("1:2.3 swap", "conv", ("solo", "DDP", "DDP proportional", *_FDL), every=3, longer=2.0),
+        Scenario("1:2.3 jitter", "conv", (*_BASE, *_FDL), every=3),
+        Scenario("1:2.3 quota", "conv", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
+        Scenario("1:2.3", "mlp", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
+        Scenario("1:2.3", "gpt", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
+        Scenario("1:2.3", "resnet20", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
+    ),
+)
+FULL = Profile(
+    "full",
+    12,
+    Timing(3.0, 6.0),
+    5 * 3600.0,
+    (
+        Scenario("1:2.3", "conv", (*_ALL_PEERS, "hivemind", *_FDL, "fdl cpu-sync", *_ABLATIONS)),
+        Scenario("1:1:4", "conv", (*_ALL_PEERS, *_FDL, "fdl cpu-sync")),
+        Scenario("1:1", "conv", (*_ALL_PEERS, *_FDL, "fdl cpu-sync")),
+        Scenario("1:4", "conv", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:2.3 swap", "conv", (*_ALL_PEERS, *_FDL), longer=2.0),
+        Scenario("1:2.3 jitter", "conv", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:2.3 quota", "conv", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:1:4 quota", "conv", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:2.3", "mlp", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:2.3", "gpt", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:2.3", "resnet20", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:1:4", "resnet20", (*_ALL_PEERS, *_FDL), every=2),
+    ),
+)
+_GPU_FDL = ("fdl nccl-cadence", "fdl nccl-sync", "fdl cpu-cadence", "fdl cpu-async")
+GPU = Profile(
+    "gpu",
+    8,
+    Timing(3.0, 5.0),
+    900.0,
+    (
+        Scenario("1:1", "resnet20", ("solo", "DDP", *_GPU_FDL)),
+        Scenario("1:2.3", "resnet20", (*_BASE, *_GPU_FDL)),
+        Scenario("1:2.3", "gpt", ("solo", "DDP", "DDP proportional", *_GPU_FDL), every=2),
+    ),
+)
+PROFILES = {profile.name: profile for profile in (QUICK, DEFAULT, FULL, GPU)}

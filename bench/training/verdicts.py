@@ -1,0 +1,127 @@
+"""The targets, and whether a run reached them. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.training.analysis import Analysis
+from bench.training.cohorts import COHORTS
+from bench.training.stats import Interval
+
+LOWER = "lower bound"
+RECOVERY_WINDOWS = 3
+STATIC_PEERS = ("DDP proportional", "PostLocalSGD", "torchft LocalSGD", "torchft DiLoCo", "hivemind")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A target in a scenario.
+
+    Attributes:
+        target: in words.
+        scenario: where.
+        method: of fdl.
+        value: what was measured.
+        low: lower end of its interval; ``value`` where there is none.
+        high: upper end.
+        wanted: the least value that meets the target.
+        judged: ``median`` or ``lower bound``: which of them has to reach ``wanted``.
+    """
+
+    target: str
+    scenario: str
+    method: str
+    value: float
+    low: float
+    high: float
+    wanted: float
+    judged: str = "median"
+
+    @property
+    def met(self) -> bool:
+        """Whether the target is reached."""
+        return (self.low if self.judged == LOWER else self.value) >= self.wanted
+
+    @property
+    def short_by(self) -> float:
+        """What is missing, in the unit of the value; 0 if met."""
+        return max(0.0, self.wanted - (self.low if self.judged == LOWER else self.value))
+
+
+def verdicts(analyses: Sequence[Analysis], device: str) -> list[Verdict]:
+    """All targets that the measured scenarios can show, for each of fdl's own modes that ran (ablations have none)."""
+    found: list[Verdict] = []
+    for analysis in analyses:
+        cohort = COHORTS[analysis.scenario.split(", ")[0]]
+        for result in analysis.results:
+            if not is_mode(result.method):
+                continue
+            found += _efficiency(analysis, result.method, device)
+            found += _against_ddp(analysis, result.method, device)
+            if cohort.unequal:
+                found += _against_static(analysis, result.method)
+            found += _recovery(analysis, result.method)
+    return found
+
+
+def is_mode(method: str) -> bool:
+    """Whether it is one of fdl's modes that share work by speed, and not an ablation or a lock-step mode."""
+    return method.startswith("fdl ") and method.endswith(("-cadence", "-async"))
+
+
+def _efficiency(analysis: Analysis, method: str, device: str) -> list[Verdict]:
+    result = analysis.result(method)
+    wanted = 0.95 if device == "cuda" else 0.90
+    cohorts = ("1:1", "1:2.3") if device == "cuda" else ("1:2.3", "1:1:4")
+    if analysis.scenario.split(", ")[0] not in cohorts or result is None or result.interval is None:
+        return []
+    return [_verdict(analysis, method, result.interval, wanted, target=f"E_rate of at least {wanted:.2f}")]
+
+
+def _against_ddp(analysis: Analysis, method: str, device: str) -> list[Verdict]:
+    interval = analysis.ratio(method, "DDP")
+    cohort = analysis.scenario.split(", ")[0]
+    if interval is None:
+        return []
+    if cohort == "1:1":
+        return [_verdict(analysis, method, interval, 0.98, target="not slower than DDP at 1:1", judged=LOWER)]
+    wanted = {"1:2.3": 1.45, "1:1:4": 1.8}.get(cohort)
+    if wanted is None or device != "cpu":
+        return []
+    return [_verdict(analysis, method, interval, wanted, target=f"at least {wanted} times DDP")]
+
+
+def _against_static(analysis: Analysis, method: str) -> list[Verdict]:
+    found = []
+    for peer in STATIC_PEERS:
+        interval = analysis.ratio(method, peer)
+        if interval is not None:
+            found.append(_verdict(analysis, method, interval, 1.0, target=f"ahead of {peer}", judged=LOWER))
+    return found
+
+
+def _recovery(analysis: Analysis, method: str) -> list[Verdict]:
+    result = analysis.result(method)
+    if result is None or not result.recovery:
+        return []
+    inside = [windows is not None and windows <= RECOVERY_WINDOWS for windows in result.recovery]
+    share = sum(inside) / len(inside)
+    text = f"back at 95 % within {RECOVERY_WINDOWS} windows of the swap (share of rounds)"
+    return [Verdict(text, analysis.scenario, method, share, share, share, 0.5)]
+
+
+def _verdict(analysis: Analysis, method: str, interval: Interval, wanted: float, **words: str) -> Verdict:
+    scenario, value = analysis.scenario, interval.value
+    return Verdict(
+        scenario=scenario, method=method, value=value, low=interval.low, high=interval.high, wanted=wanted, **words
+    )
+
+
+def losses(analyses: Sequence[Analysis]) -> list[str]:
+    """Where fdl's modes lose for certain: the upper end of a ratio is below 1."""
+    return [
+        f"{analysis.scenario}: {ratio.method} runs at {ratio.interval.value:.2f} of the speed of {ratio.other} "
+        f"({ratio.interval.low:.2f} to {ratio.interval.high:.2f})"
+        for analysis in analyses
+        for ratio in analysis.ratios
+        if ratio.interval.high < 1.0 and is_mode(ratio.method) and not ratio.other.startswith("fdl")
+    ]
