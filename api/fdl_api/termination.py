@@ -23,6 +23,8 @@ class Saved(StrEnum):
     """Whether the work up to the end is in a checkpoint."""
 
     SAVED = "saved"
+    COMMITTED = "committed"
+    """Counted, and held by the members that go on; no checkpoint is known to have it yet."""
     INCOMPLETE = "incomplete"
     NOTHING = "nothing"
 

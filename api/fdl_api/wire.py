@@ -401,6 +401,7 @@ class Done(Message):
     exit_code: int
     reason: str = Field(max_length=64)
     message: str = Field(default="", max_length=1024)
+    saved: Saved | None = Field(default=None, description="What became of the member's work, as far as is known.")
 
 
 class StoreReply(Message):

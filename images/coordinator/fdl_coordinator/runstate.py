@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.runconfig import RunConfig
+from fdl_api.termination import Saved
 from fdl_api.wire import (
     HEARTBEAT_LIMIT_SECONDS,
     Done,
@@ -76,16 +77,31 @@ class RunState:
         """Tell a member that it may go, without fault."""
         seat.state = state
         reason = seat.reason or Ended.LEFT
-        done = Done(exit_code=PodExit.LEFT, reason=reason, message="its work is counted; it was asked to leave")
+        goes_on = any(self._in_epoch(other) for other in self.seats.living() if other is not seat)
+        done = Done(
+            exit_code=PodExit.LEFT,
+            reason=reason,
+            message="its work is counted; it was asked to leave",
+            saved=self._kept(seat, goes_on=goes_on),
+        )
         return [(uid, done) for uid in [*(rank.uid for rank in seat.ranks.values()), seat.uid]]
 
     def _dismiss_all(self, code: PodExit, reason: str, message: str, state: SeatState) -> list[Send]:
-        done = Done(exit_code=code, reason=reason, message=message)
         out: list[Send] = []
         for seat in list(self.seats.living()):
             seat.state = state
+            done = Done(exit_code=code, reason=reason, message=message, saved=self._kept(seat, goes_on=False))
             out += [(uid, done) for uid in [*(rank.uid for rank in seat.ranks.values()), seat.uid]]
         return out
+
+    def _kept(self, seat: Seat, *, goes_on: bool) -> Saved:
+        """What became of a member's work: in a durable checkpoint, held by those who go on, or in neither."""
+        last = max((rank.window for rank in seat.ranks.values()), default=0)
+        if last == 0:
+            return Saved.NOTHING
+        if self.progress.durable >= last:
+            return Saved.SAVED
+        return Saved.COMMITTED if goes_on else Saved.INCOMPLETE
 
     def _silent(self, seat: Seat, now: float) -> bool:
         return any(not rank.finished and not self._heard(rank, now) for rank in seat.ranks.values())

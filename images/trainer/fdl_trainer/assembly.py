@@ -80,8 +80,11 @@ def assemble(
     torch.manual_seed(job.seed)
     model = job.model().to(device)
     optimizer = job.optimizer(model.parameters())
-    state = _state(model, member, device)
-    model_digest, specs = model_signature(model)
+    try:
+        model_digest, specs = model_signature(model)
+        state = _state(model, member, device)
+    except ValueError as error:
+        raise user_code(Ended.SCRIPT_RAISED, f"The script's model cannot be trained by fdl: {error}") from error
     directory = _directory(member, solo_directory)
     resumed = newest(directory, model_digest, specs)
     _seed_rank(job.seed, member, resumed.checkpoint.window if resumed.checkpoint is not None else 0)
@@ -116,6 +119,7 @@ def assemble(
     _load(loader, MODEL_COPIES * sum(parameter.numel() * 4 for parameter in model.parameters()))
     place = place_of(member)
     loop = Loop(book.uid, cohort, replica, loader, reporter, saver, audit, lambda: random_state(place))
+    loop.refusal = resumed.refusal
     cohort.line.pulse.phase = wire.Phase.WAIT
     return loop, model
 

@@ -113,6 +113,12 @@ class Cohort:
         with self.line.lock:
             return self._book.includes(number) if self._book.get(number) is not None else None
 
+    def starts(self, number: int) -> bool:
+        """Whether an epoch begins the training: nobody in it is live."""
+        with self.line.lock:
+            epoch = self._book.get(number)
+            return epoch is not None and epoch.cause is wire.EpochCause.START
+
     def enter(self, number: int) -> bool:
         """Make an epoch the present one and wait for its group.
 

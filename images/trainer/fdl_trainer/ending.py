@@ -86,6 +86,21 @@ def left_alone(message: str) -> RunEndedError:
     return RunEndedError(PodExit.LEFT, Ended.LEFT, message, Cause.PREEMPTION, saved=Saved.INCOMPLETE)
 
 
+def kept(said: Saved | None, durable: int, window: int) -> Saved:
+    """What became of a rank's work up to its last committed window.
+
+    Args:
+        said: the coordinator's word, if it gave one: it hears of every durable checkpoint.
+        durable: newest window of which this rank itself knows a durable checkpoint; -1 for none.
+        window: the rank's last committed window.
+    """
+    if window == 0:
+        return Saved.NOTHING
+    if durable >= window:
+        return Saved.SAVED
+    return said if said is not None else Saved.INCOMPLETE
+
+
 def done(exit_code: int, reason: str, message: str, saved: Saved, last_window: int) -> RunEndedError:
     """The coordinator's ``Done``, as the rank's end."""
     try:

@@ -12,7 +12,7 @@ import torch
 
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
-from fdl_api.termination import Cause
+from fdl_api.termination import Cause, Saved
 from fdl_trainer import early
 from fdl_trainer import member as members
 from fdl_trainer.ending import RunEndedError, user_code
@@ -26,9 +26,10 @@ SOLO_DIRECTORY_VARIABLE = "FDL_SOLO_DIRECTORY"
 
 
 class _Completed:
-    """This process's only session; read by :mod:`fdl_trainer.rank`."""
+    """This process's only session and how it ended; read by :mod:`fdl_trainer.rank`."""
 
     session: Session | None = None
+    ended: RunEndedError | None = None
 
 
 def run(main: Callable[[Session], object]) -> None:
@@ -49,9 +50,9 @@ def run(main: Callable[[Session], object]) -> None:
     session = _Completed.session = _session(inside)
     _handle_signals(session)
     try:
-        main(session)
-        session.finish()
+        _see_through(main, session)
     except RunEndedError as ended:
+        _Completed.ended = ended
         if ended.last_window is None:
             ended.last_window = session.last_window
         if inside:
@@ -59,18 +60,42 @@ def run(main: Callable[[Session], object]) -> None:
         sys.exit(_solo_end(ended))
     finally:
         session.close()
-    for name, value in session.metrics.items():
-        print(f"{name}: {value:.4f}", flush=True)
 
 
-def completed() -> bool:
-    """Whether :func:`run` saw a run through in this process."""
-    return _Completed.session is not None and _Completed.session.complete
+def completed() -> Saved | None:
+    """What became of the work of a run that :func:`run` saw through in this process; None if it did not."""
+    return _Completed.session.saved if _Completed.session is not None else None
+
+
+def ended() -> RunEndedError | None:
+    """What ended this process's part in a run before the run was complete, whatever the script made of it."""
+    return _Completed.ended
+
+
+def trained() -> bool:
+    """Whether the script has entered its loop."""
+    return _Completed.session is not None and _Completed.session.trained
 
 
 def last_window() -> int | None:
     """Last window that this process committed."""
     return _Completed.session.last_window if _Completed.session is not None else None
+
+
+def _see_through(main: Callable[[Session], object], session: Session) -> None:
+    """Call the script's function and finish, also when it ends itself with ``sys.exit(0)`` after its loop."""
+    left: SystemExit | None = None
+    try:
+        main(session)
+    except SystemExit as error:
+        if error.code not in (None, 0) or not session.complete:
+            raise
+        left = error
+    session.finish()
+    for name, value in session.metrics.items():
+        print(f"{name}: {value:.4f}", flush=True)
+    if left is not None:
+        raise left
 
 
 def _session(inside: bool) -> Session:

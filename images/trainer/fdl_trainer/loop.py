@@ -15,11 +15,12 @@ from typing import Any
 
 from fdl_api import wire
 from fdl_api.reasons import Ended
+from fdl_api.termination import Saved
 from fdl_trainer import plan, tail
 from fdl_trainer.audit import AuditLog
 from fdl_trainer.averaging import Share, Wire
 from fdl_trainer.cohort import NEWS_SECONDS, Cohort
-from fdl_trainer.ending import diverged, done, fenced
+from fdl_trainer.ending import RunEndedError, diverged, done, fenced, kept
 from fdl_trainer.groups import CollectiveFailedError, InterruptedCollectiveError
 from fdl_trainer.loader import Batch, Loader
 from fdl_trainer.progress import Reporter
@@ -47,6 +48,7 @@ class Loop:
         saver: writes checkpoints, or None when this rank cannot.
         audit: the index log, or None.
         state_extra: what goes into a checkpoint besides model, optimizer and control state.
+        refusal: why this rank must not begin the training, if so; it may join one that runs.
         leaving: whether the rank was asked to go.
         work: what was done in the window in work.
     """
@@ -59,6 +61,7 @@ class Loop:
     saver: Saver | None
     audit: AuditLog | None
     state_extra: Callable[[], dict[str, Any]]
+    refusal: RunEndedError | None = None
     leaving: bool = False
     work: WindowWork = field(default_factory=WindowWork)
     _wire: Wire | None = None
@@ -124,6 +127,8 @@ class Loop:
             if number is None:
                 self.cohort.line.wait(NEWS_SECONDS)
                 continue
+            if self.refusal is not None and self.cohort.starts(number):
+                raise self.refusal
             self._enter(number)
 
     def _switch_if_told(self) -> bool:
@@ -369,7 +374,7 @@ class Loop:
         self._phase(wire.Phase.LEAVE)
         line = self.cohort.line
         epoch = self.cohort.epoch.epoch if self.cohort.epoch is not None else 0
-        self.reporter.finished(epoch, self.replica.control.window, saved=True)
+        self.reporter.finished(epoch, self.replica.control.window, Saved.COMMITTED)
         while line.done is None:
             line.check()
             line.wait(NEWS_SECONDS)
@@ -380,8 +385,16 @@ class Loop:
         line = self.cohort.line
         line.check()
         if line.done is not None:
-            saved = self.reporter.saved_state(self.leaving)
-            raise done(line.done.exit_code, line.done.reason, line.done.message, saved, self.replica.control.window)
+            raise self.end(line.done)
+
+    def kept(self, last: wire.Done) -> Saved:
+        """What became of this rank's work, for its last words."""
+        durable = self.saver.saved_window if self.saver is not None else -1
+        return kept(last.saved, durable, self.replica.control.window)
+
+    def end(self, last: wire.Done) -> RunEndedError:
+        """The coordinator's Done as this rank's end."""
+        return done(last.exit_code, last.reason, last.message, self.kept(last), self.replica.control.window)
 
     def _report_failure(self, number: int, error: CollectiveFailedError) -> None:
         """Say that an operation failed, and wait for the coordinator's decision; it names nobody."""

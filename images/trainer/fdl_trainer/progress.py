@@ -22,7 +22,6 @@ class Reporter:
     line: Line
     control: Control
     epoch: wire.Epoch | None = None
-    stop_saved: bool = False
 
     def echo(self) -> wire.Echo | None:
         """What a coordinator that does not know this rank's training needs; None before the first epoch."""
@@ -85,15 +84,9 @@ class Reporter:
         )
         self._commit(cohort.epoch.epoch, after, figures)
 
-    def finished(self, epoch: int, window: int, *, saved: bool) -> None:
+    def finished(self, epoch: int, window: int, saved: Saved) -> None:
         """Nothing is left to do for the run as long as it stays in this epoch."""
-        state = Saved.SAVED if saved else Saved.INCOMPLETE
-        self.stop_saved = saved
-        self.line.send(wire.Finished(epoch=epoch, window=window, saved=state), sticky="finished")
-
-    def saved_state(self, leaving: bool) -> Saved:
-        """Whether the work of this rank is kept, for its last words."""
-        return Saved.SAVED if leaving or self.stop_saved else Saved.NOTHING
+        self.line.send(wire.Finished(epoch=epoch, window=window, saved=saved), sticky="finished")
 
     def _commit(self, epoch: int, control: Control, figures: wire.WindowCommitted | None) -> None:
         message = figures or wire.WindowCommitted(

@@ -14,7 +14,7 @@ from pathlib import Path
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.runconfig import MemberEnv, RunConfig
-from fdl_api.termination import Cause, Saved, Termination
+from fdl_api.termination import Cause, Termination
 from fdl_trainer import early
 from fdl_trainer.agent import RESULT_FILE_VARIABLE
 from fdl_trainer.ending import MAX_MESSAGE, MAX_TRACEBACK, RunEndedError, user_code
@@ -53,11 +53,20 @@ def completed_words() -> Termination:
     """Last words after the script returned.
 
     Raises:
-        RunEndedError: it returned without having trained.
+        RunEndedError: it returned without having seen a run through.
     """
     from fdl_trainer import launch  # noqa: PLC0415 - a script that cannot even be read must not cost torch's import
 
-    if not launch.completed():
+    ended, saved = launch.ended(), launch.completed()
+    if ended is not None:
+        raise ended  # the script caught it, and ended as if nothing were the matter
+    if saved is None and launch.trained():
+        raise user_code(
+            Ended.SCRIPT_EXITED,
+            "The script ended itself with code 0 in the middle of the training: let the loop over the session end by "
+            "itself.",
+        )
+    if saved is None:
         raise user_code(
             Ended.SCRIPT_NEVER_TRAINED,
             "The script ended without training: it must call fdl_trainer.run(main), and main must loop over its "
@@ -67,7 +76,7 @@ def completed_words() -> Termination:
         cause=Cause.COMPLETE,
         reason=Ended.COMPLETED,
         message="The run is complete.",
-        saved=Saved.SAVED,
+        saved=saved,
         exit_code=0,
         last_window=launch.last_window(),
     )
@@ -95,14 +104,21 @@ def require_sentinel(config: RunConfig) -> None:
 
 def last_words(error: BaseException) -> tuple[Termination, PodExit]:
     """What an exception that ended the script means."""
-    if isinstance(error, RunEndedError):
-        return error.termination(), error.code
+    ended = error if isinstance(error, RunEndedError) else _caught()
+    if ended is not None:
+        return ended.termination(), ended.code
     if isinstance(error, SyntaxError):
         where = f"{error.filename}, line {error.lineno}"
         return _fault(Ended.SCRIPT_SYNTAX_ERROR, f"The script does not parse: {error.msg} ({where}).", error)
     if isinstance(error, SystemExit):
         return _exited(error)
     return _raised(error)
+
+
+def _caught() -> RunEndedError | None:
+    """What had ended the training before, if the script caught it and then ended in a way of its own."""
+    launch = sys.modules.get("fdl_trainer.launch")
+    return launch.ended() if launch is not None else None
 
 
 def _raised(error: BaseException) -> tuple[Termination, PodExit]:

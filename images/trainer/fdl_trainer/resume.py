@@ -14,7 +14,7 @@ from fdl_api.wire import ParameterSpec
 from fdl_trainer import plan, randomness
 from fdl_trainer.averaging import ModelState
 from fdl_trainer.checkpoint import Checkpoint, CheckpointError, newest_valid, require_model
-from fdl_trainer.ending import user_code
+from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.ledger import Ledger
 from fdl_trainer.manifest import Order
 from fdl_trainer.plan import Control
@@ -29,10 +29,13 @@ class Resumed:
     Attributes:
         checkpoint: the newest valid one, or None.
         problem: what was skipped or could not be read, for people; empty when all was well.
+        refusal: the end of this rank if the run starts now: the checkpoint is of another model. A joiner of a running
+            training does not need the checkpoint, and whether its model is the run's, the coordinator says.
     """
 
     checkpoint: Checkpoint | None
     problem: str = ""
+    refusal: RunEndedError | None = None
 
     @property
     def order(self) -> Order | None:
@@ -101,9 +104,6 @@ def newest(directory: Path | None, model_digest: str, specs: Sequence[ParameterS
         directory: the run's checkpoint directory, or None.
         model_digest: signature of this script's model.
         specs: its entries, to name the first difference.
-
-    Raises:
-        RunEndedError: it is of another model.
     """
     if directory is None:
         return Resumed(None)
@@ -118,7 +118,7 @@ def newest(directory: Path | None, model_digest: str, specs: Sequence[ParameterS
         try:
             require_model(found, model_digest, specs)
         except CheckpointError as error:
-            raise user_code(error.reason, str(error)) from error
+            return Resumed(None, str(error), user_code(error.reason, str(error)))
     used = f" Checkpoint {found.path.name} is used instead." if found is not None and problems else ""
     return Resumed(found, " ".join(problems) + used if problems else "")
 

@@ -25,8 +25,9 @@ from torch import nn
 
 from fdl_api import wire
 from fdl_api.reasons import Ended
+from fdl_api.termination import Saved
 from fdl_trainer.assembly import Job, Reading, assemble, place_of
-from fdl_trainer.ending import RunEndedError, done, user_code
+from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.fit import Accumulator, Loss
 from fdl_trainer.loader import Batch, DataError
 from fdl_trainer.loop import Loop
@@ -49,6 +50,7 @@ class Session:
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self.trained = False
         self.complete = False
+        self.saved: Saved | None = None
         self.metrics: dict[str, float] = {}
         self._member = member
         self._solo_directory = solo_directory
@@ -61,6 +63,7 @@ class Session:
         self._concluded_epoch = 0
         self._final_taken = False
         self._leave_asked = False
+        self._ended: RunEndedError | None = None
 
     # --- what a script uses -----------------------------------------------------------------------------
 
@@ -158,7 +161,11 @@ class Session:
                 self._batch = batch
                 yield batch.data
         except DataError as error:
-            raise user_code(Ended.SCRIPT_RAISED, str(error), data=True) from error
+            self._ended = user_code(Ended.SCRIPT_RAISED, str(error), data=True)
+            raise self._ended from error
+        except RunEndedError as ended:
+            self._ended = ended
+            raise
         self._batch = None
         self.complete = True
 
@@ -234,6 +241,8 @@ class Session:
         Raises:
             RunEndedError: the run ended in another way than complete, or the script never trained.
         """
+        if self._ended is not None:
+            raise self._ended  # the script caught it
         if self._loop is None or not self.trained:
             raise user_code(
                 Ended.SCRIPT_NEVER_TRAINED,
@@ -247,7 +256,8 @@ class Session:
             )
         last = self._loop.until_done(self._conclude)
         if last.exit_code != 0:
-            raise self._ended(self._loop, last)
+            raise self._loop.end(last)
+        self.saved = self._loop.kept(last)
         return last
 
     def close(self) -> None:
@@ -267,11 +277,13 @@ class Session:
         epoch = loop.cohort.epoch.epoch
         if self._concluded_epoch == epoch or loop.cohort.group is None:
             return
-        saved = self._save_last(loop, loop.saver) if loop.is_writer and loop.saver is not None else True
+        saved = Saved.COMMITTED  # of what another rank writes, this one does not know
+        if loop.is_writer and loop.saver is not None:
+            saved = Saved.SAVED if self._save_last(loop, loop.saver) else Saved.INCOMPLETE
         if loop.final and loop.is_speaker and self._evaluation is not None and not self.metrics:
             self._evaluate(loop, self._evaluation)
         self._concluded_epoch = epoch
-        loop.reporter.finished(epoch, loop.replica.control.window, saved=saved)
+        loop.reporter.finished(epoch, loop.replica.control.window, saved)
 
     def _save_last(self, loop: Loop, saver: Saver) -> bool:
         loop.cohort.line.pulse.phase = wire.Phase.CHECKPOINT
@@ -292,11 +304,6 @@ class Session:
             self.model.train(was_training)
         self.metrics = {str(name): float(value) for name, value in figures.items()}
         loop.cohort.line.send(wire.Evaluated(metrics=self.metrics), sticky="evaluated")
-
-    @staticmethod
-    def _ended(loop: Loop, last: wire.Done) -> RunEndedError:
-        saved = loop.reporter.saved_state(loop.leaving)
-        return done(last.exit_code, last.reason, last.message, saved, loop.replica.control.window)
 
     @staticmethod
     def _need(value: T | None) -> T:

@@ -10,6 +10,7 @@ import torch
 from fdl_api.wire import ParameterSpec
 from fdl_trainer import randomness
 from fdl_trainer.datasets import AbsentSampleError, length_of, probes_of, sample_of
+from fdl_trainer.treefile import is_sharded
 
 PROBES = 8
 """Samples of the dataset that the signature looks at."""
@@ -23,13 +24,18 @@ def model_signature(model: torch.nn.Module) -> tuple[str, list[ParameterSpec]]:
     Values do not count: members may start from different random weights, since one of them gives its own to all.
 
     Raises:
-        ValueError: if a lazy module has not been given its shapes yet.
+        ValueError: if a lazy module has not been given its shapes yet, or a tensor is sharded.
     """
     specs: list[ParameterSpec] = []
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if torch.nn.parameter.is_lazy(tensor):
             raise ValueError(
                 f"the model's {name} has no shape yet: run one batch through a lazy module before giving it to fdl"
+            )
+        if is_sharded(tensor):
+            raise ValueError(
+                f"the model's {name} is a part of a sharded tensor (DTensor, e.g. by FSDP2's fully_shard): each rank "
+                "of fdl holds the whole model; give session.setup the model as it is before it is sharded"
             )
         specs.append(ParameterSpec(name=name, dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape)))
     return digest(specs), specs

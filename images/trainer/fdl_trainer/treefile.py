@@ -56,6 +56,14 @@ def copied(tree: Any) -> Any:
     return tree
 
 
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds only this rank's part of one (DTensor: FSDP2, tensor parallelism).
+
+    Told by its attributes: importing ``torch.distributed.tensor`` to ask for its class costs a second.
+    """
+    return hasattr(tensor, "device_mesh") and hasattr(tensor, "placements")
+
+
 class _Flattener:
     """Takes the tensors out of a tree."""
 
@@ -83,6 +91,8 @@ class _Flattener:
 
     def _own(self, tensor: torch.Tensor, path: str) -> torch.Tensor:
         """The tensor on the CPU with memory that no other entry shares, which an image cannot express."""
+        if is_sharded(tensor):
+            raise TypeError(f"{path} is a part of a sharded tensor (DTensor); only whole tensors can be saved")
         if tensor.layout is not torch.strided:
             raise TypeError(f"{path} is a {tensor.layout} tensor; only dense tensors can be saved")
         tensor = tensor.detach().to("cpu").contiguous()

@@ -1,5 +1,6 @@
 """The runtime as it runs in a cluster, on loopback: coordinator, agents and ranks are real processes."""
 
+import os
 import random
 import signal
 import time
@@ -81,7 +82,7 @@ def test_sigterm_is_a_counted_leave(tmp_path: Path, zygote: Zygote) -> None:
         members[2].terminate()
         assert members[2].wait() == PodExit.LEFT, run.logs()
         words = members[2].words()
-        assert (words.cause, words.saved) == (Cause.PREEMPTION, Saved.SAVED), words
+        assert words.cause is Cause.PREEMPTION and words.saved in (Saved.COMMITTED, Saved.SAVED), words
         assert [member.wait() for member in members[:2]] == [0, 0], run.logs()
         state = assert_complete(run, 4096, 30, ranks=2)
         assert state["deaths"] == 0
@@ -184,6 +185,69 @@ def test_a_start_from_the_checkpoint_of_a_finished_training_ends_at_once(tmp_pat
         again = [run.start_member(ordinal, incarnation=2) for ordinal in range(2)]
         assert [member.wait() for member in again] == [0, 0], run.logs()
         assert run.wait_state("the figures", lambda state: bool(state["metrics"]))["outcome"] == "succeeded"
+
+
+def test_all_die_long_before_the_first_interval_is_over(tmp_path: Path, zygote: Zygote) -> None:
+    """Case D10: a first checkpoint is written at once, so that successors need not begin anew (nor be refused to)."""
+    with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "30", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(2)]
+        first = run.wait_state("a checkpoint", lambda state: state.get("checkpoint"))["checkpoint"]["window"]
+        for member in members:
+            member.kill()
+        again = [run.start_member(ordinal, incarnation=2) for ordinal in range(2)]
+        state = run.wait_state("training goes on", lambda state: len(state["ranks"]) == 2 and state["deaths"] == 2)
+        assert state["window"] > first
+        assert [member.wait() for member in again] == [0, 0], run.logs()
+        assert_complete(run, 4096, 30, ranks=2)
+
+
+def test_a_stuck_script_is_ended_when_its_grace_is_over(tmp_path: Path, zygote: Zygote) -> None:
+    """It is alive, so the others wait for it; SIGTERM (a drain, a person) ends it, whatever the script does."""
+    source = BLOBS.read_text().replace(
+        "        session.report(loss)\n", "        session.report(loss)\n        maybe_hang()\n"
+    )
+    hang = """
+def maybe_hang() -> None:
+    if os.environ["FDL_ORDINAL"] == "1" and os.path.exists(HANG):
+        threading.Event().wait()
+
+
+fdl_trainer.run(main)
+"""
+    script, switch = tmp_path / "train.py", tmp_path / "hang"
+    source = source.replace("import argparse\n", f"import argparse, os, threading\nHANG = {str(switch)!r}\n")
+    script.write_text(source.replace("\nfdl_trainer.run(main)\n", hang))
+    with loopback_run(tmp_path, script, 2, ["--epochs", "20", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(0), run.start_member(1, grace=3.0)]
+        run.wait_state("training goes on", lambda state: trained(state, 3))
+        switch.touch()
+        run.wait_state("one waits for the other", lambda state: phases(state) == ["reduce", "train"])
+        members[1].terminate()
+        assert members[1].wait() == PodExit.TERMINATED, run.logs()
+        words = members[1].words()
+        assert (words.cause, words.saved) == (Cause.PREEMPTION, Saved.INCOMPLETE), words
+        assert "terminationGracePeriodSeconds" in words.message
+        assert members[0].wait() == 0, run.logs()
+        assert_complete(run, 4096, 20, ranks=1)
+
+
+def phases(state: dict[str, Any]) -> list[str]:
+    """What the members do, by ordinal."""
+    return [item["phase"] for item in sorted(state["members"], key=lambda item: item["ordinal"])]
+
+
+def test_a_member_of_two_ranks_stands_and_falls_as_one(tmp_path: Path, zygote: Zygote) -> None:
+    cohort = {"name": "cpu", "vendor": "cpu", "minReplicas": 0, "maxReplicas": 2, "devicesPerReplica": 2}
+    with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "30", "--work", "4"], zygote=zygote, cohorts=[cohort]) as run:
+        members = [run.start_member(ordinal) for ordinal in range(2)]
+        run.wait_state("four ranks train", lambda state: trained(state, 3) and len(state["ranks"]) == 4)
+        os.kill(members[1].ranks()[1], signal.SIGKILL)
+        assert members[1].wait() == PodExit.KILLED, run.logs()
+        words = members[1].words()
+        assert (words.reason, words.rank) == (Ended.KILLED, 1), words
+        run.wait_state("two ranks go on", lambda state: len(state["ranks"]) == 2 and state["epoch"] >= 2)
+        assert members[0].wait() == 0, run.logs()
+        assert_complete(run, 4096, 30, ranks=1)
 
 
 def test_twenty_kills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:

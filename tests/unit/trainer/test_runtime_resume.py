@@ -101,12 +101,13 @@ def test_a_volume_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_the_checkpoint_of_another_model_ends_the_start(tmp_path: Path) -> None:
     save(tmp_path, 5, *trained())
-    with pytest.raises(RunEndedError) as caught:
-        found(tmp_path, nn.Linear(4, 2))
-    assert caught.value.code is PodExit.USER_CODE and caught.value.reason == Ended.MODEL_MISMATCH
-    assert "ckpt-00000005" in caught.value.message
+    resumed = found(tmp_path, nn.Linear(4, 2))
+    end = resumed.refusal
+    assert end is not None and end.code is PodExit.USER_CODE and end.reason == Ended.MODEL_MISMATCH
+    assert "ckpt-00000005" in end.message and resumed.problem == end.message
+    assert resumed.checkpoint is None, "to the coordinator it is a rank without a checkpoint"
     difference = "Entry 0 is weight (float32, 2x4) in the script and weight (float32, 2x3) in the checkpoint."
-    assert difference in caught.value.message
+    assert difference in end.message
 
 
 def test_noise_of_another_place_or_release_does_not_come_with_the_checkpoint(tmp_path: Path) -> None:

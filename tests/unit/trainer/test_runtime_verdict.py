@@ -9,6 +9,7 @@ from fdl_api.reasons import Ended
 from fdl_api.termination import Cause, Saved, Termination
 from fdl_api.wire import Done
 from fdl_trainer.agent import leave_budget
+from fdl_trainer.ending import kept
 from fdl_trainer.verdict import RankEnd, member_end, rank_end
 
 FINE = Termination(cause=Cause.COMPLETE, reason=Ended.COMPLETED, message="The run is complete.")
@@ -50,6 +51,24 @@ def test_the_rank_that_ended_first_speaks_for_the_member() -> None:
 
 def test_one_failed_rank_outweighs_those_that_ended_well() -> None:
     assert member_end([RankEnd(0, 0, FINE), RankEnd(1, -9)])[1] is PodExit.KILLED
+
+
+@pytest.mark.parametrize(
+    ("said", "durable", "window", "saved"),
+    [
+        (Saved.SAVED, -1, 9, Saved.SAVED),  # the writer is another rank; the coordinator has heard of its success
+        (Saved.COMMITTED, -1, 9, Saved.COMMITTED),
+        (Saved.INCOMPLETE, 5, 9, Saved.INCOMPLETE),
+        (Saved.INCOMPLETE, 9, 9, Saved.SAVED),  # the word was on its way while this rank's own checkpoint was published
+        (None, -1, 9, Saved.INCOMPLETE),
+        (None, 9, 9, Saved.SAVED),
+        (Saved.SAVED, -1, 0, Saved.NOTHING),
+    ],
+)
+def test_work_is_said_to_be_saved_only_by_who_knows(
+    said: Saved | None, durable: int, window: int, saved: Saved
+) -> None:
+    assert kept(said, durable, window) is saved
 
 
 @pytest.mark.parametrize(("grace", "budget"), [(30.0, 25.0), (600.0, 595.0), (10.0, 8.0), (0.0, 0.5)])

@@ -1,12 +1,15 @@
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.utils.data import Dataset
 
-from fdl_trainer import randomness
+from fdl_trainer import randomness, treefile
 from fdl_trainer.signature import dataset_signature, first_difference, model_signature
 
 
@@ -58,6 +61,28 @@ def test_tied_weights_count_once() -> None:
     tied = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
     tied[1].weight = tied[0].weight
     assert [spec.name for spec in model_signature(tied)[1]] == ["0.weight", "0.bias", "1.bias"]
+
+
+@pytest.fixture
+def sharded() -> Iterator[torch.Tensor]:
+    """A tensor as FSDP2 makes them, in a group of one."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield distribute_tensor(torch.ones(4, 2), init_device_mesh("cpu", (1,)), [Shard(0)])
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_sharded_model_is_refused_with_the_parameters_name(sharded: torch.Tensor) -> None:
+    model = torch.nn.Linear(2, 4)
+    model.weight = torch.nn.Parameter(sharded)
+    with pytest.raises(ValueError, match=r"the model's weight is a part of a sharded tensor .*fully_shard.*before"):
+        model_signature(model)
+
+
+def test_a_sharded_optimizer_state_is_not_saved_as_if_it_were_whole(sharded: torch.Tensor) -> None:
+    with pytest.raises(TypeError, match=r"state\.state\.0\.exp_avg is a part of a sharded tensor"):
+        treefile.pack({"state": {0: {"exp_avg": sharded}}})
 
 
 def test_a_lazy_module_is_refused_until_it_has_shapes() -> None:
