@@ -1,6 +1,8 @@
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -39,3 +41,10 @@ def test_what_it_cannot_read_is_said_in_a_sentence(arguments: list[str], sentenc
 def test_it_does_not_import_torch() -> None:
     code = "import sys, fdl_trainer.simulate.command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
+
+
+def test_the_page_shows_what_the_command_prints() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "tasks" / "simulate.md").read_text()
+    block = re.search(r"```\n\$ fdl simulate (.*?)\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    assert CliRunner().invoke(simulate, block[1].split()).output == block[2]
