@@ -38,6 +38,13 @@ class Course:
         """Micro-batches of them that are not done yet."""
         return control.quota(self.uid, ahead=self.sent is not None) - self.work.batches
 
+    def samples(self, control: Control) -> float:
+        """Samples behind the run, and this rank's part of what is planned in the windows that are open for it."""
+        quota = control.quota(self.uid, ahead=self.sent is not None)
+        part = min(1.0, self.work.batches / quota) if quota else 0.0
+        sent = control.planned_samples() if self.sent is not None else 0
+        return control.consumed + sent + part * control.planned_samples(ahead=self.sent is not None)
+
     def send(self) -> WindowWork:
         """Close the window in work; what is trained from now on belongs to the one ahead."""
         assert self.sent is None

@@ -38,6 +38,8 @@ class OverlapKnobs(ElcheKnobs, Protocol):
 
     @property
     def max_overshoot(self) -> int | None: ...
+    @property
+    def easgd_alpha(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class PlanSpec:
         policy: when ranks average.
         overlap: training goes on while the average is made.
         max_overshoot: batches that a rank may train while an average is in flight; None: found by itself.
+        alpha: share of the way to a new average that a rank goes; below 1 ranks stay apart (EASGD).
         deadlines: ranks whose batches take unequal time stop by time (:mod:`fdl_trainer.elche.deadline`).
     """
 
@@ -56,12 +59,20 @@ class PlanSpec:
     policy: Policy
     overlap: bool = False
     max_overshoot: int | None = None
+    alpha: float = 1.0
     deadlines: bool = False
 
     @classmethod
     def of(cls, mode: Mode, knobs: OverlapKnobs) -> "PlanSpec":
         """Spec of a run's mode and knobs."""
-        return cls(knobs, Policy.SYNC if mode.is_sync else Policy.CADENCE, mode is Mode.CPU_ASYNC, knobs.max_overshoot)
+        return cls(
+            elche=knobs,
+            policy=Policy.SYNC if mode.is_sync else Policy.CADENCE,
+            overlap=mode is Mode.CPU_ASYNC,
+            max_overshoot=knobs.max_overshoot,
+            alpha=knobs.easgd_alpha or 1.0,
+            deadlines=not mode.is_sync,
+        )
 
 
 @dataclass(frozen=True)

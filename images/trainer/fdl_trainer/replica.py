@@ -13,7 +13,8 @@ import torch
 
 from fdl_trainer import exchange, plan, treefile
 from fdl_trainer.averaging import ModelState, Share, Wire
-from fdl_trainer.exchange import Decision, Held
+from fdl_trainer.course import Course
+from fdl_trainer.exchange import Held
 from fdl_trainer.groups import Group, Interrupt
 from fdl_trainer.plan import Control, PlanSpec
 from fdl_trainer.tail import Tail
@@ -61,7 +62,7 @@ class Replica:
             self.live, self.control.window, self.entered, plan.digest(self.control), self.stopped, self.writable
         )
 
-    def commit(self, wire: Wire, tail: Tail, *, delta: bool = False, alpha: float = 1.0) -> None:
+    def commit(self, wire: Wire, tail: Tail, *, delta: bool = False, alpha: float = 1.0) -> bool:
         """Advance by a window whose reduce succeeded.
 
         Args:
@@ -70,21 +71,38 @@ class Replica:
             delta: see :meth:`fdl_trainer.averaging.ModelState.commit`.
             alpha: likewise.
 
+        Returns:
+            Whether the window counts; see :func:`fdl_trainer.plan.advance`. The model stays where nobody has samples.
+
         Raises:
             ValueError: the tail contradicts this rank's books; nothing has changed then.
         """
         control = plan.advance(self.control, tail, self.spec)
+        if control is self.control:
+            return False
+        self.control = control
+        if not tail.samples:
+            return True
         shares = [Share(rank.batches, rank.samples) for rank in tail.ranks]
         self.model.commit(wire, shares, delta=delta, alpha=alpha)
-        self.control = control
+        return True
 
-    def synchronise(self, group: Group, epoch: int, members: Sequence[str], interrupt: Interrupt) -> Decision:
+    def synchronise(
+        self, group: Group, epoch: int, members: Sequence[str], interrupt: Interrupt, course: Course
+    ) -> list[int]:
         """Do the exchange at the start of an epoch and enter it.
 
         Everything is received before anything is changed, so that a failure on the way leaves this rank as it was.
 
+        Args:
+            group: the epoch's group.
+            epoch: its number.
+            members: UIDs of its ranks, in order.
+            interrupt: see :mod:`fdl_trainer.groups`.
+            course: this rank's work; what the epoch makes void is dropped from it and from the model.
+
         Returns:
-            What the rows meant; ``lacks_model(rank)`` tells that this rank's open window is void.
+            The windows whose batches this rank gave up and may be handed again.
         """
         decision = exchange.exchange_rows(group, self.held(), interrupt)
         donor, mine = decision.donor, group.rank == decision.donor
@@ -97,26 +115,23 @@ class Replica:
         if decision.optimizer:
             packed = treefile.pack(self.optimizer.state_dict()) if mine else None
             optimizer = exchange.give_bytes(group, donor, packed, interrupt)
-        self._take(group.rank, decision, flat, control, optimizer)
-        self.control = plan.enter_epoch(self.control, members, self.spec)
+        took = not mine and decision.lacks_model(group.rank)
+        lacks = not mine and decision.lacks_control(group.rank) and control is not None
+        entered = plan.enter_epoch(control if lacks and control is not None else self.control, members, self.spec)
+        keeps = course.keeps(self.control, entered, took=took)
+        if took and flat is not None:
+            self.model.adopt(flat, delta=keeps and course.work.batches > 0, alpha=self.spec.alpha)
+        elif not keeps:
+            self.model.apply()
+        if not mine and not self.live and optimizer is not None:
+            self.optimizer.load_state_dict(treefile.unpack(optimizer))
+        void = course.entered(self.control, entered, took=took)
+        self.control = entered
         self.live = True
         self.entered = epoch
         self.stopped = decision.stopped
         self.writer = decision.writer
-        return decision
-
-    def _take(
-        self, rank: int, decision: Decision, flat: torch.Tensor | None, control: Control | None, optimizer: bytes | None
-    ) -> None:
-        if rank == decision.donor:
-            return
-        was_live = self.live
-        if decision.lacks_model(rank) and flat is not None:
-            self.model.adopt(flat)
-        if decision.lacks_control(rank) and control is not None:
-            self.control = control
-        if not was_live and optimizer is not None:
-            self.optimizer.load_state_dict(treefile.unpack(optimizer))
+        return void
 
     def optimizer_snapshot(self) -> Any:
         """A copy of the optimizer's state that training does not change any more."""

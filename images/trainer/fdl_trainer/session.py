@@ -131,11 +131,7 @@ class Session:
     @property
     def samples(self) -> float:
         """Samples that the run has trained: :attr:`progress` as a count."""
-        loop = self._need(self._loop)
-        control = loop.replica.control
-        quota = control.quota(loop.uid)
-        part = min(1.0, loop.work.batches / quota) if quota else 0.0
-        return control.samples + part * control.planned_samples()
+        return self._need(self._loop).samples()
 
     @property
     def rank(self) -> int:

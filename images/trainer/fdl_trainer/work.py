@@ -23,11 +23,15 @@ class WindowWork:
     Attributes:
         done: the micro-batches trained, in the order of the lease.
         clock: marks and reads times.
+        skipped: samples in them that were trained to no use.
     """
 
     done: list[Span] = field(default_factory=list)
     clock: Clock = field(default_factory=clock_here)
+    skipped: int = 0
     _loss: torch.Tensor | None = None
+    _reported: torch.Tensor | None = None
+    _skips: bool = False
     _asked: Any = None
     _given: Any = None
     _unread: list[tuple[Any, Any, Any]] = field(default_factory=list)
@@ -42,8 +46,8 @@ class WindowWork:
 
     @property
     def samples(self) -> int:
-        """Samples in them: the rank's weight in the average."""
-        return sum(span.size for span in self.done)
+        """Samples in them that count: the rank's weight in the average."""
+        return sum(span.size for span in self.done) - self.skipped
 
     @property
     def compute_ms(self) -> float:
@@ -77,8 +81,16 @@ class WindowWork:
         """It has the batch, and begins with it."""
         self._given = self.clock.mark()
 
-    def finished(self, span: Span) -> None:
-        """Book the batch as trained."""
+    def skip(self) -> None:
+        """The batch in hand does not count."""
+        self._skips = True
+
+    def finished(self, span: Span, skipped: int = 0) -> None:
+        """Book the batch as trained, ``skipped`` of its samples (or all, after :meth:`skip`) to no use."""
+        self.skipped += span.size if self._skips else skipped
+        if self._reported is not None and not self._skips:
+            self._loss = self._reported if self._loss is None else self._loss + self._reported
+        self._reported, self._skips = None, False
         self._unread.append((self._asked, self._given, self.clock.mark()))
         self.done.append(span)
         if len(self._unread) > _UNREAD_LIMIT:
@@ -97,11 +109,11 @@ class WindowWork:
     def report(self, loss: torch.Tensor, samples: int) -> None:
         """Add a batch's mean loss, times its samples, on its own device and without waiting for it."""
         part = loss.detach().float() * samples
-        self._loss = part if self._loss is None else self._loss + part
+        self._reported = part if self._reported is None else self._reported + part
 
     def loss_sum(self) -> float:
         """Sum of the loss over the samples done; 0 when there is none or it is not finite. Waits for the device."""
-        value = float(self._loss) if self._loss is not None else 0.0
+        value = sum(float(part) for part in (self._loss, self._reported) if part is not None)
         return value if math.isfinite(value) else 0.0
 
     def tail(
@@ -121,6 +133,7 @@ class WindowWork:
             uid=uid,
             batches=self.batches if finite else 0,
             samples=self.samples if finite else 0,
+            skipped=self.skipped if finite else 0,
             compute_ms=self.compute_ms,
             wait_ms=self.wait_ms,
             fill_ms=self.fill_ms,

@@ -280,7 +280,7 @@ def test_ranks_may_run_ahead_by_as_much_as_their_speed_allows_and_more_when_all_
     assert plan.overshoot(control, "a", replace(OVERLAP, max_overshoot=0)) == 0
     assert plan.overshoot(control, "a", SPEC) == 0
     assert PlanSpec.of(Mode.CPU_ASYNC, ElcheSpec(max_overshoot=7)) == PlanSpec(
-        ElcheSpec(max_overshoot=7), Policy.CADENCE, overlap=True, max_overshoot=7
+        ElcheSpec(max_overshoot=7), Policy.CADENCE, overlap=True, max_overshoot=7, deadlines=True
     )
 
 

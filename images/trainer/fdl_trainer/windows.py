@@ -1,0 +1,155 @@
+"""Sending a window, and what follows when its average has come or has failed: the second layer of the window loop."""
+
+import logging
+import time
+from functools import reduce
+from operator import or_
+
+from fdl_api import wire
+from fdl_trainer import plan, tail
+from fdl_trainer.averaging import Share, Wire
+from fdl_trainer.ending import diverged
+from fdl_trainer.flight import Flight
+from fdl_trainer.groups import CollectiveFailedError, InterruptedCollectiveError
+from fdl_trainer.plan import Control
+from fdl_trainer.switching import Switching
+from fdl_trainer.tail import Flag, RankTail, Tail
+from fdl_trainer.work import WindowWork
+
+log = logging.getLogger(__name__)
+
+MAX_DIVERGED_WINDOWS = 3
+"""Windows in a row in which a rank's model may be not finite before the rank ends."""
+
+
+class Windows(Switching):
+    """A rank that averages.
+
+    A failure inside a reduce leaves the live model, the replicated state and this rank's work as they were; the rank
+    enters the next epoch and sends again: what it has packed before, if it has trained on since.
+    """
+
+    _reduce_ms: float = 0.0
+    """Of the last reduce; with overlap: for how long training stood still for the last one."""
+    _stalled_ms: float = 0.0
+    _diverged: int = 0
+
+    def _send(self) -> None:
+        """Pack the window in work and begin its reduce; without overlap it has landed on return."""
+        cohort, replica, packed, course = self.cohort, self.replica, self.packed, self.course
+        assert cohort.group is not None and packed is not None
+        self._phase(wire.Phase.REDUCE)
+        started = time.perf_counter()
+        again = course.sent is not None and course.work.batches > 0
+        sent = course.sent if course.sent is not None else course.send()
+        share = Share(sent.batches, sent.samples)
+        replica.model.pack(packed, share, keep_snapshot=self.overlap, again=again)
+        tails = (self._own_tail(sent, finite) for finite in (True, False))
+        packed.write_tail(*(tail.encode(own, cohort.rank, len(cohort.members)) for own in tails))
+        self.flight = Flight(packed, cohort.group, cohort.interrupt)
+        self._stalled_ms = (time.perf_counter() - started) * 1000.0
+        self.flight.start(aside=self.overlap)
+
+    def _land(self) -> None:
+        """Take in a reduce that has landed: commit its window, or get ready to send it again."""
+        flight, self.flight = self.flight, None
+        assert flight is not None and self.cohort.epoch is not None
+        started = time.perf_counter()
+        try:
+            flight.result()
+            reduced = self._commit(flight.packed)
+        except InterruptedCollectiveError:
+            self.packed = None  # its operation still owns it
+            return
+        except CollectiveFailedError as error:
+            self._report_failure(self.cohort.epoch.epoch, error)
+            return
+        self._stalled_ms += (time.perf_counter() - started) * 1000.0
+        self._reduce_ms = self._stalled_ms if self.overlap else flight.milliseconds
+        self._after_commit(*reduced)
+
+    def _commit(self, packed: Wire) -> tuple[Control, Tail]:
+        """Make the reduced window the committed state; returns the state before it, and its tail.
+
+        Raises:
+            CollectiveFailedError: the ranks' plans differ: nothing has changed.
+        """
+        cohort, replica, course = self.cohort, self.replica, self.course
+        assert cohort.epoch is not None
+        before, sent = replica.control, course.sent
+        assert sent is not None
+        reduced = tail.decode(packed.read_tail(), cohort.members)
+        if not reduced.agreed:
+            digests = [rank.digest for rank in reduced.ranks]
+            raise CollectiveFailedError(f"Ranks planned window {before.window + 1} differently: {digests}.")
+        alpha = replica.spec.alpha
+        delta = self.overlap and (course.work.batches > 0 or alpha < 1.0)
+        try:
+            counted = replica.commit(packed, reduced, delta=delta, alpha=alpha)
+        except ValueError as error:
+            raise CollectiveFailedError(f"The ranks' books differ: {error}") from error
+        course.committed()
+        if counted and self.audit is not None:
+            contributions = {rank.uid: rank.batches for rank in reduced.ranks if rank.batches}
+            self.audit.commit(cohort.epoch.epoch, replica.control.window, contributions)
+        if counted:
+            self.reporter.committed(cohort, before, replica.control, reduced, self._reduce_ms)
+        self._settle(before.window)  # all ranks were at that window, or their digests would differ
+        if Flag.NONFINITE in reduced.ranks[cohort.rank].flags:
+            self._not_finite(before.window + 1, sent, counted=counted, overwritten=reduced.samples > 0)
+        elif sent.batches:
+            self._diverged = 0
+        cohort.line.pulse.window = replica.control.window + 1
+        return before, reduced
+
+    def _after_commit(self, before: Control, reduced: Tail) -> None:
+        """Checkpoint, stop, or switch to the planned epoch, as the reduced tail says."""
+        control, epoch = self.replica.control, self.cohort.epoch
+        if reduced.checkpoint or reduced.save:
+            self.cohort.line.save_wanted = self._checkpoint_wanted = False
+            if self.is_writer and self.saver is not None and not control.finished:
+                self.save()
+        if before.draining or (reduced.stop and not control.draining):
+            self.replica.stopped = True
+        elif not control.finished and epoch is not None and reduced.formed_epoch > epoch.epoch:
+            self._enter(reduced.formed_epoch)
+
+    def _own_tail(self, sent: WindowWork, finite: bool) -> RankTail:
+        return sent.tail(
+            self.uid,
+            finite=finite,
+            reduce_ms=self._reduce_ms,
+            divergence=self.replica.divergence,
+            formed_epoch=self.cohort.ready_for(),
+            flags=self._flags(finite),
+            digest=plan.digest(self.replica.control),
+            lr=self.replica.learning_rate(),
+        )
+
+    def _flags(self, finite: bool) -> Flag:
+        line = self.cohort.line
+        due = self.is_writer and self.saver is not None and (self._checkpoint_wanted or self.saver.due())
+        wishes = {
+            Flag.LEAVING: self.leaving and not self.work.batches,
+            Flag.STOP: line.stop is not None,
+            Flag.SAVE: line.save_wanted or (line.stop is not None and line.stop.save),
+            Flag.CHECKPOINT: due,
+            Flag.NONFINITE: not finite,
+        }
+        return reduce(or_, (flag for flag, wished in wishes.items() if wished), tail.NO_FLAGS)
+
+    def _not_finite(self, window: int, sent: WindowWork, *, counted: bool, overwritten: bool) -> None:
+        """Go on from the committed state after this rank's model was not finite; give up when it happens again."""
+        log.warning(
+            "window %d: this rank's model is not finite; its %d batches do not count and its optimizer starts afresh",
+            window,
+            sent.batches,
+        )
+        self._diverged += 1
+        if self._diverged >= MAX_DIVERGED_WINDOWS:
+            raise diverged(self._diverged, window, self.replica.control.window)
+        self.replica.reset_optimizer()
+        if not overwritten:
+            self.replica.model.apply()
+        if not counted and sent.batches and self.audit is not None:
+            self.audit.void(window)
