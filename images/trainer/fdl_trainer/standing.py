@@ -34,7 +34,6 @@ class Standing:
         audit: the index log, or None.
         state_extra: what goes into a checkpoint besides model, optimizer and control state.
         refusal: why this rank must not begin the training, if so; it may join one that runs.
-        refusal: why this rank must not begin the training, if so; it may join one that runs.
         leaving: whether the rank was asked to go.
         course: the work that is not committed yet.
         packed: the epoch's wire buffer; None between epochs, and while an abandoned operation owns it.
@@ -49,7 +48,6 @@ class Standing:
     saver: Saver | None
     audit: AuditLog | None
     state_extra: Callable[[], dict[str, Any]]
-    refusal: RunEndedError | None = None
     refusal: RunEndedError | None = None
     leaving: bool = False
     course: Course = field(init=False)
