@@ -201,7 +201,8 @@ class ModelState:
             target.rest.copy_(wire.rest)
             return
         divisor, samples = self.averaging.weighing.divisor(shares), float(sum(share.samples for share in shares))
-        by, by_samples = torch.tensor([divisor, samples], dtype=target.flat.dtype).to(self.device)
+        by = torch.full((), divisor, dtype=target.flat.dtype, device=self.device)
+        by_samples = torch.full((), samples, dtype=target.flat.dtype, device=self.device)
         if divisor == samples and wire.floating is not None:
             torch.div(wire.floating, by, out=target.floating)
             return

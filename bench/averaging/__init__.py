@@ -1,0 +1,1 @@
+"""What a window costs besides compute: ``python -m bench.averaging``."""
