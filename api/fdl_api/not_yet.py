@@ -52,8 +52,6 @@ def _true(field: str, instead: str) -> NotYet:
 
 
 RUN: Final = (
-    _value("mode", "nccl-sync", "use 'cpu-sync', which works with devices of any vendor"),
-    _value("mode", "nccl-cadence", "use 'cpu-cadence', which works with devices of any vendor"),
     _value("mode", "cpu-async", "use 'cpu-cadence'"),
     _set("trainer.source.git", "use spec.trainer.source.image, configMap or volume"),
     _set("trainer.source.revision", "use spec.trainer.source.image, configMap or volume"),

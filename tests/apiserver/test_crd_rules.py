@@ -214,16 +214,6 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
     ),
     # --- not in this release
     (
-        "nccl-sync",
-        (("spec.mode", "nccl-sync"),),
-        "spec.mode: 'nccl-sync' is not available in this release; use 'cpu-sync'",
-    ),
-    (
-        "nccl-cadence",
-        (("spec.mode", "nccl-cadence"),),
-        "spec.mode: 'nccl-cadence' is not available in this release; use 'cpu-cadence'",
-    ),
-    (
         "cpu-async",
         (("spec.mode", "cpu-async"),),
         "spec.mode: 'cpu-async' is not available in this release; use 'cpu-cadence'",

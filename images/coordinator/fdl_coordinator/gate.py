@@ -83,17 +83,36 @@ def _devices(hello: AgentHello, cohort: CohortConfig, config: RunConfig, who: st
             f"{who} on {hello.host} has devices of {', '.join(vendors)} and cohort {cohort.name} is declared as "
             f"{cohort.vendor}: a cohort holds one vendor; declare another cohort for these nodes.",
         )
-    if config.mode.startswith("nccl") and cohort.nccl and _major_minor(hello.nccl_version) != cohort.nccl:
+    return _nccl(hello, cohort, config, who) if config.mode.is_nccl else None
+
+
+def _nccl(hello: AgentHello, cohort: CohortConfig, config: RunConfig, who: str) -> Refuse | None:
+    """What an NCCL mode asks of a member beyond the vendor."""
+    way_out = "set spec.mode to 'cpu-cadence' or 'cpu-sync'"
+    where = f"{who} on {hello.host}"
+    if any(device.vendor == "cpu" for device in hello.devices):
+        return refuse(
+            Refusal.VENDOR_MISMATCH,
+            f"{where} has no real device (its cohort {cohort.name} allows simulated ones) and spec.mode is "
+            f"'{config.mode}', which needs one: {way_out}, or take allowSimulated out of spec.cohorts.",
+        )
+    if hello.nccl_version is None:
         return refuse(
             Refusal.NCCL_VERSION_SKEW,
-            f"{who} on {hello.host} loads NCCL {hello.nccl_version or 'none'} and cohort {cohort.name} runs "
-            f"{cohort.nccl}: use one image for the cohort, or a cpu mode.",
+            f"{where} has a torch without NCCL ({hello.torch_version or 'version unknown'}) and spec.mode is "
+            f"'{config.mode}': use a variant whose torch has it (variant of cohort {cohort.name}), or {way_out}.",
+        )
+    if cohort.nccl and _major_minor(hello.nccl_version) != cohort.nccl:
+        return refuse(
+            Refusal.NCCL_VERSION_SKEW,
+            f"{where} loads NCCL {hello.nccl_version} and cohort {cohort.name} runs {cohort.nccl}: use one image for "
+            f"the cohort, or {way_out}.",
         )
     return None
 
 
-def _major_minor(version: str | None) -> str:
-    return ".".join((version or "").split(".")[:2])
+def _major_minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def check_rank(hello: RankHello, config: RunConfig, seat: Seat) -> Refuse | None:

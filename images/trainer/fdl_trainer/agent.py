@@ -106,7 +106,7 @@ class Agent:
 
     def _preflight(self) -> tuple[Termination, PodExit] | None:
         """In NCCL modes, find out how this member's devices reach each other, and say it."""
-        if not self.member.config.mode.startswith("nccl") or len(self.offered) < 2:
+        if not self.member.config.mode.is_nccl or len(self.offered) < 2:
             return None
         choice = preflight(self.offered, self.environment, self.member.host)
         log.info("%s", choice.sentence)

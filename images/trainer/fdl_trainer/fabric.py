@@ -24,7 +24,7 @@ def fabric_of(member: Member | None, device: torch.device) -> Fabric:
     if member is None:
         return Fabric(device=device)
     config = member.config
-    if config.mode.startswith("nccl"):
+    if config.mode.is_nccl:
         why = refusal(nccl_version(), device, f"Rank {member.local_rank} of {member.name} on node {member.host}")
         if why is not None:
             raise RunEndedError(PodExit.REFUSED, Ended.REFUSED, why, Cause.INFRASTRUCTURE, permanent=True)

@@ -106,7 +106,7 @@ def form(transport: StoreTransport, place: Place, fabric: Fabric, reaper: Reaper
         return LocalGroup()
     started = time.monotonic()
     maker = _Maker(transport, place, fabric, reaper)
-    group = maker.gloo() if not fabric.mode.startswith("nccl") else maker.accelerated()
+    group = maker.gloo() if not fabric.mode.is_nccl else maker.accelerated()
     _prove(group, place, interrupt)
     log.info("epoch %d: %s, formed in %.2f s", place.epoch, maker.description(), time.monotonic() - started)
     return group

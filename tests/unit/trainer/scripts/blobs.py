@@ -48,9 +48,9 @@ def main(session: fdl_trainer.Session) -> None:
         session.optimizer.step()
         session.report(loss)
     state = session.model.state_dict()
-    content = b"".join(state[name].numpy().tobytes() for name in sorted(state))
+    content = b"".join(state[name].cpu().numpy().tobytes() for name in sorted(state))
     print(f"digest {hashlib.sha256(content).hexdigest()}", flush=True)
-    points, labels = blobs(1000, 2)
+    points, labels = (tensor.to(session.device) for tensor in blobs(1000, 2))
     session.evaluate(lambda model: {"accuracy": float((model(points).argmax(1) == labels).float().mean())})
 
 
