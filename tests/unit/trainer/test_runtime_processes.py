@@ -167,6 +167,7 @@ def test_resume_with_another_world_size(tmp_path: Path, zygote: Zygote) -> None:
         first = run.wait_state("it goes on", lambda state: len(state["ranks"]) == 2)
         assert first["window"] > saved
         assert [member.wait() for member in again] == [0, 0], run.logs()
+        assert f"resumed after window {saved}: The anchor of" in run.logs(lines=10_000)
         assert_complete(run, 4096, 40, ranks=2)
 
 
