@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fdl_trainer import exchange, plan, treefile
+from fdl_trainer import elche, exchange, plan, treefile
 from fdl_trainer.averaging import ModelState, Share, Wire
 from fdl_trainer.course import Course
 from fdl_trainer.exchange import Held
@@ -117,7 +117,11 @@ class Replica:
             optimizer = exchange.give_bytes(group, donor, packed, interrupt)
         took = not mine and decision.lacks_model(group.rank)
         lacks = not mine and decision.lacks_control(group.rank) and control is not None
-        entered = plan.enter_epoch(control if lacks and control is not None else self.control, members, self.spec)
+        held = control if lacks and control is not None else self.control
+        if held.window and not any(row.live for row in decision.held):
+            for note in elche.resume_notes(held.elche, members, self.spec.elche):
+                log.info("resumed after window %d: %s", held.window, note)
+        entered = plan.enter_epoch(held, members, self.spec)
         keeps = course.keeps(self.control, entered, took=took)
         if took and flat is not None:
             self.model.adopt(flat, delta=keeps and course.work.batches > 0, alpha=self.spec.alpha)
