@@ -47,7 +47,7 @@ test: verify ## all checks and all tests, unit and end to end, on a cluster of i
 	$(FDL) local build
 	# The end-to-end tests take their cluster down themselves; the trap is for a Ctrl-C in between.
 	trap '$(FDL) local down --name $(TEST_CLUSTER) >/dev/null 2>&1 || true' EXIT
-	FDL_E2E_CLUSTER=$(TEST_CLUSTER) $(PY) -m pytest -q --durations=10 tests/unit tests/apiserver tests/e2e
+	FDL_E2E_CLUSTER=$(TEST_CLUSTER) $(PY) -m pytest -q -n 2 --dist loadgroup --durations=15 tests/unit tests/apiserver tests/e2e
 
 .PHONY: unit
 unit: setup ## the tests that need no cluster

@@ -99,6 +99,8 @@ def from_env(env: Mapping[str, str] | None = None) -> Settings:
         suspend_timeout=_number(source, "FDL_SUSPEND_TIMEOUT_SECONDS", default.suspend_timeout),
         give_up_timeout=_number(source, "FDL_GIVE_UP_TIMEOUT_SECONDS", default.give_up_timeout),
         finish_timeout=_number(source, "FDL_FINISH_TIMEOUT_SECONDS", default.finish_timeout),
+        secret_check=_number(source, "FDL_SECRET_CHECK_SECONDS", default.secret_check),
+        training_interval=_number(source, "FDL_TRAINING_INTERVAL_SECONDS", default.training_interval),
     )
     return Settings(
         namespace=source.get("FDL_NAMESPACE") or "fdl-system",

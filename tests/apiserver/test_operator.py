@@ -7,6 +7,7 @@ import pytest
 
 from fdl_api.termination import Cause, Termination
 from fdl_operator import rbac
+from fdl_operator.settings import Limits
 
 from .harness import ApiServer
 from .operating import Bench, conditions, ensure_node, operating, process, with_rights
@@ -116,6 +117,59 @@ async def test_a_lost_coordinator_is_replaced_and_no_trainer_is_touched(bench: B
         service = await bench.call("GET", bench.core("services", "run-coordinator"))
         assert set(await bench.pods()) == {"run-coordinator-2", "run-cpu-0-1", "run-cpu-1-1"}
     assert service["spec"]["selector"]["fdl.dev/incarnation"] == "2"
+
+
+async def test_objects_that_are_deleted_by_hand_come_back_as_they_were_and_no_pod_is_touched(bench: Bench) -> None:
+    objects = {
+        "secrets": bench.core("secrets", "run-run"),
+        "configmaps": bench.core("configmaps", "run-run"),
+        "services": bench.core("services", "run-coordinator"),
+        "networkpolicies": f"/apis/networking.k8s.io/v1/namespaces/{bench.namespace}/networkpolicies/run-run",
+        "poddisruptionbudgets": f"/apis/policy/v1/namespaces/{bench.namespace}/poddisruptionbudgets/run-run",
+    }
+    async with operating(bench.server, bench.namespace, limits=Limits(secret_check=1.0)) as operator:
+        await bench.create(join={"minMembers": 1})
+        await bench.has_pods("run-coordinator-1", "run-cpu-0-1", "run-cpu-1-1")
+        for pod in ("run-cpu-0-1", "run-cpu-1-1"):
+            await bench.place(pod, "node-1")
+        await operator.at_rest()
+        before = {kind: await bench.call("GET", path) for kind, path in objects.items()}
+        uids = {name: pod["metadata"]["uid"] for name, pod in (await bench.pods()).items()}
+        for path in objects.values():
+            await bench.call("DELETE", path)
+        for kind, path in objects.items():
+
+            async def body(path: str = path) -> dict[str, Any]:
+                return (await asyncio.to_thread(bench.server.request, "GET", path)).body
+
+            def is_new(found: dict[str, Any], kind: str = kind) -> bool:
+                return found.get("metadata", {}).get("uid") not in (None, before[kind]["metadata"]["uid"])
+
+            after = await bench.until(body, is_new, f"no new object of {kind}")
+            assert after.get("data") == before[kind].get("data")
+        assert {name: pod["metadata"]["uid"] for name, pod in (await bench.pods()).items()} == uids
+        assert (await bench.run())["status"]["attempt"] == 1
+
+
+async def test_keys_that_nobody_has_any_more_are_a_new_attempt(bench: Bench) -> None:
+    async with operating(bench.server, bench.namespace) as operator:
+        await bench.create()
+        await bench.has_pods("run-coordinator-1", "run-cpu-0-1", "run-cpu-1-1")
+        await bench.place("run-cpu-0-1", "node-1")
+        await operator.at_rest()
+    old = await bench.call("GET", bench.core("secrets", "run-run"))
+    await bench.call("DELETE", bench.core("secrets", "run-run"))
+    async with operating(bench.server, bench.namespace) as operator:
+        formed = await bench.condition("Formed", "KeysLost")
+        await bench.has_pods("run-coordinator-2", "run-cpu-0-2", "run-cpu-1-2")
+        await operator.at_rest()
+        new = await bench.call("GET", bench.core("secrets", "run-run"))
+        run = await bench.run()
+        left = {name for name, pod in (await bench.pods()).items() if not pod["metadata"].get("deletionTimestamp")}
+    assert "Secret run-run was deleted" in formed["message"]
+    assert new["data"]["token"] != old["data"]["token"]
+    assert run["status"]["attempt"] == 2
+    assert left == {"run-coordinator-2", "run-cpu-0-2", "run-cpu-1-2"}
 
 
 async def test_a_finished_run_never_creates_anything_again(bench: Bench) -> None:

@@ -35,6 +35,7 @@ VARIANTS = [
     {"name": "rocm", "vendor": "amd", "archs": ["gfx90a", "gfx942"], "ncclVersion": "2.26.6"},
 ]
 PROBE_SECONDS = 5
+TRAINING_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,12 @@ def world() -> Iterator[World]:
 
 
 def install(tools: Tools) -> None:
-    """The chart with the values of these tests."""
-    setup.install(tools, setup.checkout(), f"prober.periodSeconds={PROBE_SECONDS}", variants=json.dumps(VARIANTS))
+    """The chart with the values of these tests: news of hardware and training come sooner than they would have to."""
+    settings = (
+        f"prober.periodSeconds={PROBE_SECONDS}",
+        f"operator.env.FDL_TRAINING_INTERVAL_SECONDS={TRAINING_SECONDS}",
+    )
+    setup.install(tools, setup.checkout(), *settings, variants=json.dumps(VARIANTS))
 
 
 @pytest.fixture(scope="session")

@@ -79,6 +79,9 @@ EXPECTED = {
 }
 
 
+NO_IMAGE = "fdl.local/nobody-built-this:dev"
+
+
 @pytest.fixture(scope="module")
 def bad_runs(world: World, make_namespace: Any) -> Iterator[str]:
     """All bad runs at once in one namespace: each needs little more than the start of its pods."""
@@ -95,6 +98,9 @@ def bad_runs(world: World, make_namespace: Any) -> Iterator[str]:
         "differs", "differs", members=3, join={"minMembers": 2, "windowSeconds": 20}, checkpoint={"claim": build.CLAIM}
     )
     world.kube.create(namespace, differs)
+    imageless = build.script("imageless", "idle")
+    imageless["spec"]["trainer"]["image"] = NO_IMAGE
+    world.kube.create(namespace, imageless)
     yield namespace
     world.kube.delete_all(namespace)
 
@@ -121,3 +127,18 @@ def test_a_member_with_another_model_is_refused_by_name_and_the_run_goes_on(kube
     assert "0.weight" in refusals[0]["message"]
     assert "differs-cpu-2" in refusals[0]["message"] + refusals[0].get("member", "")
     assert training(run)["samples"] == training(run)["totalSamples"] == 40_000
+
+
+def test_an_image_that_is_nowhere_is_named_with_its_cohort_and_the_remedy(kube: Kube, bad_runs: str) -> None:
+    """No death and no failure: the kubelet goes on trying, and the condition says what to do."""
+
+    def told(run: dict[str, Any]) -> bool:
+        return condition(run, "Progressing").get("reason") == "ImageUnavailable"
+
+    run = kube.wait(bad_runs, "imageless", "Progressing names the image", told, 120)
+    message = condition(run, "Progressing")["message"]
+    assert NO_IMAGE in message
+    assert "cohort cpu" in message
+    assert "push the image" in message
+    assert phase_of(run) == "Starting"
+    assert members(run)[0]["incarnation"] == 1

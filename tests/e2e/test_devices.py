@@ -115,4 +115,5 @@ def test_a_mixed_run_of_simulated_vendors(kube: Kube, namespace: str) -> None:
     run = kube.wait_phase(namespace, "mixed", "Succeeded", seconds=240)
     placed = {pod.metadata.labels["fdl.dev/cohort"]: pod.spec.node_name for pod in kube.pods(namespace, "mixed")}
     assert placed == {"green": "green", "red": "red"}
+    assert run["status"]["coordinator"]["node"] in ("fast", "medium", "slow"), "it went to a node with devices"
     assert {member["variant"] for member in run["status"]["members"]} == {"cuda", "rocm"}

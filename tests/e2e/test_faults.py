@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fdl_api import labels
+from fdl_api import labels, names
 from fdl_api.exitcodes import PodExit
 from fdl_cli.demo.kube import Kube as PeekKube
 from fdl_cli.demo.kube import Tools
@@ -17,6 +17,8 @@ from tests.e2e.support.kube import Kube, members, phase_of, seat, training, unti
 OPERATOR_NAMESPACE = "fdl-system"
 OPERATOR = "fdl-operator"
 EPOCHS = 60
+LONGEST_NAME = "n" * (names.MAX_NAME - len(names.coordinator_pod("", names.MAX_INCARNATION)))
+"""A run's name of the longest legal length; with this file's cohort the members' names are shorter."""
 SLOW_ENOUGH = {"epochs": EPOCHS, "batch_size": 16, "width": 32}
 
 
@@ -83,13 +85,28 @@ def test_a_member_is_killed_inside_a_reduce(kube: Kube, cluster: Cluster, namesp
     assert run["status"]["counters"]["app"] == 0, "a SIGKILL is not the script's fault"
 
 
-def test_a_member_pod_is_deleted(kube: Kube, cluster: Cluster, namespace: str) -> None:
-    """kubectl delete pod: a counted leave, a successor, and no failure budget used."""
-    pods = start(kube, namespace, "deleted")
+def test_a_member_pod_and_all_objects_of_the_run_are_deleted(kube: Kube, cluster: Cluster, namespace: str) -> None:
+    """kubectl delete: a counted leave, a successor that mounts what came back, and no failure budget used."""
+    name = LONGEST_NAME
+    pods = start(kube, namespace, name)
+    keys = kube.core.read_namespaced_secret(f"{name}-run", namespace).data
+    chosen = {"label_selector": f"{labels.RUN}={name}"}
+    for delete in (
+        kube.core.delete_collection_namespaced_secret,
+        kube.core.delete_collection_namespaced_config_map,
+        kube.core.delete_collection_namespaced_service,
+        kube.network.delete_collection_namespaced_network_policy,
+        kube.policy.delete_collection_namespaced_pod_disruption_budget,
+    ):
+        delete(namespace, **chosen)
     kube.delete_pod(namespace, pods["cpu-1"])
-    joined(kube, namespace, "deleted", "cpu-1")
-    run = finish(kube, cluster, namespace, "deleted")
+    joined(kube, namespace, name, "cpu-1")
+    assert kube.core.read_namespaced_secret(f"{name}-run", namespace).data == keys
+    assert kube.network.list_namespaced_network_policy(namespace, **chosen).items
+    run = finish(kube, cluster, namespace, name)
     assert incarnations(run) == {"cpu-0": 1, "cpu-1": 2, "cpu-2": 1}
+    assert run["status"]["attempt"] == 1
+    assert run["status"]["counters"]["coordinator"] == 0
     counters = run["status"]["counters"]
     assert (counters["app"], counters["infrastructure"]) == (0, 0)
     assert counters["preemption"] == 1
