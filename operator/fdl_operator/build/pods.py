@@ -14,6 +14,17 @@ VARIANT = labels.DOMAIN + "variant"
 """Annotation: trainer variant of a member's pod."""
 
 GRACE_SECONDS = 60
+AWAIT_AGENT = (
+    "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do "
+    "while read -r key mask; do "
+    '[ "$key" != SigBlk: ] || [ $((0x$mask & 0x4000)) -eq 0 ] || exit 0; '
+    "done </proc/1/status; sleep 1; done"
+)
+"""Shell text that ends once process 1 has SIGTERM (bit 14) blocked, which is how the agent waits for it.
+
+The kernel drops a SIGTERM for process 1 of a container that has neither handled nor blocked it. A pod that is deleted
+while its Python starts would wait out its whole grace period.
+"""
 DEVICE_RESOURCES = {Vendor.NVIDIA: "nvidia.com/gpu", Vendor.AMD: "amd.com/gpu"}
 RUN_DIR = names.RUN_FILE.rpartition("/")[0]
 SECRET_DIR = names.TOKEN_FILE.rpartition("/")[0]
@@ -33,6 +44,7 @@ def member(run: RunRecord, spec: FdlRunSpec, action: CreateMember, settings: Set
         "env": _member_env(spec, action, grace),
         "resources": _resources(cohort, spec.trainer.resources),
         "volumeMounts": mounts,
+        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", AWAIT_AGENT]}}},
         "securityContext": CONTAINER_SECURITY,
     }
     extra = {

@@ -3,6 +3,8 @@
 import datetime
 import json
 import ssl
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -78,6 +80,25 @@ class TestMember:
     def test_it_sees_token_and_ca_but_not_the_coordinators_key(self) -> None:
         volume = next(each for each in member()["spec"]["volumes"] if each["name"] == "secret")
         assert [item["path"] for item in volume["secret"]["items"]] == ["token", "ca.crt"]
+
+    def test_it_is_not_told_to_end_before_it_can_hear_it(self) -> None:
+        """The hook, run as in the container: by the same shell, on a process that blocks SIGTERM after a moment."""
+        hook = member()["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        script = "import signal, sys; sys.stdin.readline(); signal.pthread_sigmask(signal.SIG_BLOCK, [15]); "
+        script += "print(1, flush=True); sys.stdin.readline()"
+        with subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as agent:
+            assert agent.stdin is not None and agent.stdout is not None
+            text = hook[-1].replace("/proc/1/", f"/proc/{agent.pid}/")
+            with subprocess.Popen([*hook[:-1], text]) as waiting:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    waiting.wait(0.5)
+                agent.stdin.write("block\n")
+                agent.stdin.flush()
+                assert agent.stdout.readline() == "1\n"
+                assert waiting.wait(20) == 0
+            agent.stdin.close()
 
     def test_its_environment_says_who_it_is(self) -> None:
         found = env(member())
