@@ -52,14 +52,11 @@ def _true(field: str, instead: str) -> NotYet:
 
 
 RUN: Final = (
-    _value("mode", "cpu-async", "use 'cpu-cadence'"),
     _set("trainer.source.git", "use spec.trainer.source.image, configMap or volume"),
     _set("trainer.source.revision", "use spec.trainer.source.image, configMap or volume"),
     _value("join.start", "manual", "use 'auto', or create the run with spec.runPolicy.suspend: true and release it"),
     _value("join.start", "hybrid", "use 'auto'"),
     _true("join.walkIns", "leave it out: members are the pods of spec.cohorts"),
-    _set("elche.easgdAlpha", "leave it out: it belongs to mode 'cpu-async'"),
-    _set("elche.maxOvershoot", "leave it out: it belongs to mode 'cpu-async'"),
     _value("network.policy", "strict", "use 'basic' and add an egress policy of your own"),
     _set("scheduling.queueName", "leave it out: the run starts as soon as its members can be placed"),
     _true("scheduling.podGroup", "leave it out: spec.runPolicy.startupDeadlineSeconds frees half-placed runs"),

@@ -196,13 +196,15 @@ class ElcheSpec(Model):
     )
     outer: OuterSpec = Field(default_factory=OuterSpec, description="A step on top of each average.")
     easgd_alpha: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
-        default=None, description="Share of the average in a rank's new parameters, in cpu-async; 0.5 when unset."
+        default=None,
+        description="Share of the way to a new average that a rank goes, in cpu-async; the whole way when unset.",
     )
     max_overshoot: int | None = Field(
         default=None,
         ge=0,
         le=100000,
-        description="Batches that a rank may run ahead of an average in flight, in cpu-async; automatic when unset.",
+        description="Batches that a rank may train while an average is in flight, in cpu-async; when unset 3 of the "
+        "slowest rank's at first, up to 15 while training is stable, and more for faster ranks.",
     )
     bf16_wire: bool = Field(
         default=False,

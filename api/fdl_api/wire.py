@@ -226,6 +226,7 @@ class WindowCommitted(Message):
     epoch: int
     window: int
     samples: int = Field(description="Samples committed since the start of the run.")
+    skipped: int = Field(default=0, description="Samples consumed since then without having been of use.")
     data_epoch: int = Field(description="Pass over the data in work, from 0.")
     final: bool = Field(default=False, description="No sample is left: the training is complete.")
     anchor: int = 0
@@ -498,6 +499,7 @@ class State(Message):
     data_epoch: int = 0
     anchor: int = 0
     samples: int = 0
+    skipped: int = Field(default=0, description="Samples consumed without having been of use.")
     total_samples: int = 0
     samples_per_second: float = 0.0
     eta_seconds: float | None = None

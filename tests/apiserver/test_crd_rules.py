@@ -214,11 +214,6 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
     ),
     # --- not in this release
     (
-        "cpu-async",
-        (("spec.mode", "cpu-async"),),
-        "spec.mode: 'cpu-async' is not available in this release; use 'cpu-cadence'",
-    ),
-    (
         "git",
         (("spec.trainer.source", {"git": {"url": "https://example.com/x", "path": "train.py"}}),),
         "spec.trainer.source.git: this field is not available in this release; use spec.trainer.source.image",
@@ -247,16 +242,6 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
         "ratios",
         (("spec.elche.partitionRatios", [0.5, 0.4]),),
         "spec.elche.partitionRatios: must sum to 1; give each rank its part of the work",
-    ),
-    (
-        "easgd",
-        (("spec.elche.easgdAlpha", 0.5),),
-        "spec.elche.easgdAlpha: this field is not available in this release; leave it out",
-    ),
-    (
-        "overshoot",
-        (("spec.elche.maxOvershoot", 3),),
-        "spec.elche.maxOvershoot: this field is not available in this release; leave it out",
     ),
     (
         "bf16",
@@ -464,6 +449,8 @@ FROZEN: list[tuple[str, Any]] = [
     ("spec.runPolicy.cleanPodPolicy", "All"),
     ("spec.network.policy", "basic"),
     ("spec.scheduling.priorityClassName", None),
+    ("spec.elche.easgdAlpha", 0.5),
+    ("spec.elche.maxOvershoot", 1),
     # These cannot have another allowed value in this release; both rules speak.
     ("spec.trainer.source.image", {"path": "/x.py"}),
     ("spec.trainer.source.volume", {"claim": "c", "path": "x.py"}),
@@ -471,8 +458,6 @@ FROZEN: list[tuple[str, Any]] = [
     ("spec.trainer.source.revision", {"name": "r", "path": "x.py"}),
     ("spec.join.start", "hybrid"),
     ("spec.join.walkIns", True),
-    ("spec.elche.easgdAlpha", 0.5),
-    ("spec.elche.maxOvershoot", 1),
     ("spec.scheduling.queueName", "q"),
     ("spec.scheduling.podGroup", True),
     ("spec.scheduling.topology", "zone"),

@@ -58,6 +58,7 @@ class Progress:
         self.generation = generation
         self.window = 0
         self.samples = 0
+        self.skipped = 0
         self.total_samples = 0
         self.data_epoch = 0
         self.anchor = 0
@@ -80,6 +81,7 @@ class Progress:
         """Take in a commit; only the first report of a window moves the figures."""
         if report.window > self.window:
             self.window, self.samples, self.data_epoch = report.window, report.samples, report.data_epoch
+            self.skipped = report.skipped
             self.points.append((now, report.samples))
             while len(self.points) > RATE_WINDOWS and now - self.points[1][0] >= RATE_SECONDS:
                 self.points.popleft()
@@ -178,7 +180,7 @@ def snapshot(engine: "RunState") -> State:
     """The state of the run now."""
     progress = engine.progress
     speed = rate(progress.points)
-    left = progress.total_samples - progress.samples
+    left = progress.total_samples - progress.samples - progress.skipped
     goodput = progress.goodput.value
     return State(
         generation=engine.generation,
@@ -192,6 +194,7 @@ def snapshot(engine: "RunState") -> State:
         data_epoch=progress.data_epoch,
         anchor=progress.anchor,
         samples=progress.samples,
+        skipped=progress.skipped,
         total_samples=progress.total_samples,
         samples_per_second=round(speed, 1),
         eta_seconds=round(left / speed, 1) if speed > 0 else None,

@@ -74,6 +74,7 @@ class Reporter:
             epoch=cohort.epoch.epoch,
             window=after.window,
             samples=after.samples,
+            skipped=after.ledger.skipped,
             data_epoch=after.data_epoch,
             final=after.finished,
             anchor=after.elche.anchor,

@@ -16,6 +16,7 @@ A script is ordinary PyTorch (docs/concepts/session.md)::
     fdl_trainer.run(main)
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -33,6 +34,8 @@ from fdl_trainer.loader import Batch, DataError
 from fdl_trainer.loop import Loop
 from fdl_trainer.member import Member
 from fdl_trainer.saving import Saver
+
+log = logging.getLogger(__name__)
 
 Evaluation = Callable[[nn.Module], dict[str, float]]
 T = TypeVar("T")
@@ -63,6 +66,7 @@ class Session:
         self._concluded_epoch = 0
         self._final_taken = False
         self._leave_asked = False
+        self._skip_reasons: set[str] = set()
         self._ended: RunEndedError | None = None
 
     # --- what a script uses -----------------------------------------------------------------------------
@@ -171,6 +175,28 @@ class Session:
         if self._batch is None:
             raise user_code(Ended.SCRIPT_RAISED, "session.report was called outside of the loop over the session.")
         loop.work.report(loss, self._batch.samples)
+
+    def skip(self, reason: str) -> None:
+        """Say that the batch in hand was trained to no use, as a step that an fp16 ``GradScaler`` left out::
+
+            scale = scaler.get_scale()
+            scaler.step(session.optimizer)
+            scaler.update()
+            if scaler.get_scale() < scale:
+                session.skip("fp16 overflow")
+
+        Its samples count as consumed and weigh nothing in the average; the run's state says how many they are.
+
+        Args:
+            reason: for the log, which has each reason once.
+        """
+        loop = self._need(self._loop)
+        if self._batch is None:
+            raise user_code(Ended.SCRIPT_RAISED, "session.skip was called outside of the loop over the session.")
+        loop.work.skip()
+        if reason not in self._skip_reasons:
+            self._skip_reasons.add(reason)
+            log.warning("a batch of %d samples does not count: %s", self._batch.samples, reason)
 
     def step(self, loss: Loss, *, clip_norm: float | None = None, micro_batch: int | None = None) -> torch.Tensor:
         """Train the batch in hand: gradients, optimizer step, report. The step is of the whole batch on any device.

@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
+import torch
+from torch import nn
+
 from fdl_api.run import ElcheSpec
 from fdl_trainer import ledger, plan
 from fdl_trainer.course import Course
 from fdl_trainer.elche import Policy
 from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.session import Session
 from fdl_trainer.tail import RankTail, Tail
 
 OVERLAP = PlanSpec(ElcheSpec(anchor=4, max_anchor=16), Policy.CADENCE, overlap=True)
@@ -126,3 +130,24 @@ def test_samples_of_a_skipped_batch_do_not_count() -> None:
     course.work.finished(spans[0])
     course.work.finished(spans[1], skipped=3)
     assert (course.work.batches, course.work.samples, course.work.skipped) == (2, 7, 13)
+
+
+def test_a_script_says_that_a_batch_was_of_no_use() -> None:
+    """A run of one process: half of the batches are skipped; they are behind the run and in no average."""
+    session = Session()
+    session.setup(
+        model=lambda: nn.Linear(1, 1),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        dataset=(torch.zeros(80, 1),),
+        batch_size=8,
+        epochs=1,
+    )
+    for number, (x,) in enumerate(session):
+        if number % 2:
+            session.skip("odd")
+        session.report(session.model(x).mean())
+    assert session._loop is not None
+    control = session._loop.replica.control
+    assert control.finished and (control.samples, control.ledger.skipped) == (40, 40)
+    assert session.samples == 80 and session.progress == 1.0
+    session.close()

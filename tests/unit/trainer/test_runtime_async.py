@@ -31,7 +31,7 @@ def test_three_ranks_learn_and_end_with_the_same_bits_and_every_sample_once(tmp_
 
 def test_a_kill_inside_an_overlapped_reduce_a_join_and_a_leave(tmp_path: Path, zygote: Zygote) -> None:
     """One rank is held, so that the others run ahead of the average as far as they may; one is killed there."""
-    arguments = ["--epochs", "60", "--work", "4"]
+    arguments = ["--epochs", "50", "--work", "4"]
     with loopback_run(tmp_path, BLOBS, 3, arguments, zygote=zygote, mode=Mode.CPU_ASYNC) as run:
         members = [run.start_member(ordinal) for ordinal in range(3)]
         run.wait_state("training goes on", lambda state: trained(state, 5))
@@ -51,4 +51,25 @@ def test_a_kill_inside_an_overlapped_reduce_a_join_and_a_leave(tmp_path: Path, z
         held.terminate()
         assert held.wait() == PodExit.LEFT, run.logs()
         assert [members[0].wait(), successor.wait()] == [0, 0], run.logs()
-        assert assert_complete(run, 4096, 60, ranks=2)["deaths"] == 1
+        assert assert_complete(run, 4096, 50, ranks=2)["deaths"] == 1
+
+
+def test_what_is_in_flight_when_all_leave_is_kept_and_resumed_from(tmp_path: Path, zygote: Zygote) -> None:
+    arguments = ["--epochs", "20", "--work", "4"]
+    with loopback_run(tmp_path, BLOBS, 2, arguments, zygote=zygote, mode=Mode.CPU_ASYNC) as run:
+        members = [run.start_member(ordinal) for ordinal in range(2)]
+        run.wait_state("training goes on", lambda state: trained(state, 8))
+        for member in members:
+            member.terminate()
+        assert [member.wait() for member in members] == [PodExit.LEFT] * 2, run.logs()
+        run.kill_coordinator()
+        run.config = run.config.model_copy(update={"attempt": 2, "must_resume": True})
+        run.write_files()
+        for path in tmp_path.glob("digits-cpu-*"):
+            path.unlink()
+        run.generation = 0
+        run.start_coordinator()
+        again = [run.start_member(ordinal, incarnation=2) for ordinal in range(2)]
+        assert [member.wait() for member in again] == [0, 0], run.logs()
+        assert_complete(run, 4096, 20, ranks=2)
+        assert run.proof(4096, 20).uncommitted == 0, "the work of those who left is counted to the last batch"
