@@ -105,11 +105,9 @@ class Loop(Windows):
         course, control = self.course, self.replica.control
         if self.over or self._asked_to_end() or course.left(control) <= 0:
             return False
-        if course.sent is not None:
-            if self.flight is None or not self.flight.packed.was_finite:
-                return False
-            if course.work.batches >= plan.overshoot(control, self.uid, self.replica.spec):
-                return False
+        waits = self.flight is None or course.work.batches >= self._ahead or not self.flight.packed.was_finite
+        if course.sent is not None and waits:
+            return False
         return not self._deadline()
 
     def _deadline(self) -> bool:

@@ -240,6 +240,7 @@ def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Con
         leaving=leaving,
         elche=elche.admit(known, newcomers),
         ledger=_without_empty(books),
+        draining=control.draining and bool(survivors),  # who starts from a checkpoint has nothing begun
     )
 
 

@@ -32,6 +32,8 @@ class Windows(Switching):
     _reduce_ms: float = 0.0
     """Of the last reduce; with overlap: for how long training stood still for the last one."""
     _stalled_ms: float = 0.0
+    _ahead: int = 0
+    """Batches that may be trained before the average in flight has come."""
     _diverged: int = 0
 
     def _send(self) -> None:
@@ -46,6 +48,7 @@ class Windows(Switching):
         replica.model.pack(packed, share, keep_snapshot=self.overlap, again=again)
         tails = (self._own_tail(sent, finite) for finite in (True, False))
         packed.write_tail(*(tail.encode(own, cohort.rank, len(cohort.members)) for own in tails))
+        self._ahead = plan.overshoot(replica.control, self.uid, replica.spec)
         self.flight = Flight(packed, cohort.group, cohort.interrupt)
         self._stalled_ms = (time.perf_counter() - started) * 1000.0
         self.flight.start(aside=self.overlap)

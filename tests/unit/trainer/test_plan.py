@@ -264,6 +264,8 @@ def test_a_stop_with_overlap_finishes_what_is_begun() -> None:
     control = plan.advance(overlapping(), tail_of(overlapping(), b=Flag.STOP), OVERLAP)
     assert control.draining
     assert not plan.advance(control, tail_of(control, b=Flag.STOP), OVERLAP).draining, "the stop itself"
+    assert plan.enter_epoch(control, ("a",), OVERLAP).draining
+    assert not plan.enter_epoch(control, ("x", "y"), OVERLAP).draining, "a start from a checkpoint made at that time"
     assert not plan.advance(start(), tail_of(start(), b=Flag.STOP), SPEC).draining
 
 
