@@ -228,10 +228,24 @@ def _checked_samples(job: Job, member: Member | None) -> int:
     try:
         samples = length_of(job.dataset)
     except (TypeError, ValueError) as error:
-        raise user_code(Ended.DATASET_TOO_SMALL, f"The dataset cannot be used: {error}.", data=True) from error
+        raise user_code(
+            Ended.DATASET_TOO_SMALL,
+            f"Rank {place_of(member)}: the dataset of session.setup cannot be used: {error}.",
+            data=True,
+        ) from error
     if job.batch_size < 1 or job.epochs < 1:
         raise user_code(
-            Ended.SCRIPT_RAISED, f"batch_size is {job.batch_size} and epochs is {job.epochs}; both must be at least 1."
+            Ended.SCRIPT_RAISED,
+            f"Rank {place_of(member)}: batch_size is {job.batch_size} and epochs {job.epochs} in session.setup: both "
+            "must be at least 1.",
+        )
+    if samples < job.batch_size:
+        log.warning(
+            "Rank %s: batch_size of session.setup is %d and the dataset has %d samples: every batch has those; lower "
+            "batch_size if that is not meant",
+            place_of(member),
+            job.batch_size,
+            samples,
         )
     ranks = ranks_wanted(member.config.cohorts) if member else 1
     if samples < ranks:

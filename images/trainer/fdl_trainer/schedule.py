@@ -4,6 +4,7 @@ Ranks do different numbers of steps, and members come and go: only the samples t
 for all. A rank that joins or resumes is brought to its place at the first batch.
 """
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -44,9 +45,12 @@ class SampleSchedule:
             TypeError: if the scheduler follows a metric, which differs from rank to rank.
         """
         scheduler = self._scheduler or self._start()
-        while self._steps < int(samples) // self._every:
-            scheduler.step()
-            self._steps += 1
+        with warnings.catch_warnings():
+            # Torch counts the optimizer's steps of this process, which say nothing of the run's.
+            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+            while self._steps < int(samples) // self._every:
+                scheduler.step()
+                self._steps += 1
 
     def _start(self) -> LRScheduler:
         # Not before: a checkpoint or a donor's state may have put its own rates into the optimizer meanwhile.
