@@ -34,13 +34,13 @@ def report(figures: dict[str, dict[str, float]]) -> dict[str, Any]:
     return result
 
 
-def run(ranks: int, rounds: int) -> dict[str, dict[str, float]]:
+def run(ranks: int, rounds: int, *, nccl: bool) -> dict[str, dict[str, float]]:
     """Measure in processes of their own; the figures are those of rank 0."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     with multiprocessing.get_context("spawn").Pool(ranks) as pool:
-        pending = [pool.apply_async(worker.measure, (rank, ranks, port, rounds)) for rank in range(ranks)]
+        pending = [pool.apply_async(worker.measure, (rank, ranks, port, rounds, nccl)) for rank in range(ranks)]
         figures, *_ = [one.get(timeout=1800) for one in pending]
         return figures
 
@@ -50,9 +50,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.averaging", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--nccl", action="store_true", help="models and buffers on devices, one a rank")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
-    result = report(run(options.ranks, options.rounds))
+    result = report(run(options.ranks, options.rounds, nccl=options.nccl))
     for name, row in result.items():
         print(f"\n{name}: window {row['windowMs']:.2f} ms, floor {row['floorMs']:.2f} ms, ratio {row['ratio']:.2f}")
         for work, milliseconds in row["medianMs"].items():

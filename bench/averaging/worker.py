@@ -1,4 +1,4 @@
-"""One of the ranks that measure, over Gloo on loopback."""
+"""One of the ranks that measure, over Gloo on loopback or over NCCL between the devices of this machine."""
 
 import time
 from collections.abc import Callable
@@ -27,24 +27,39 @@ SHARES = (Share(7, 448), Share(16, 1024))
 class Rank:
     """A rank's group, and how it measures."""
 
-    def __init__(self, rank: int, ranks: int, port: int) -> None:
+    def __init__(self, rank: int, ranks: int, port: int, *, nccl: bool) -> None:
         self.rank, self.ranks = rank, ranks
+        self.device = torch.device("cuda", rank) if nccl else torch.device("cpu")
         store = TCPStore("127.0.0.1", port, ranks, rank == 0, LIMIT)
+        self.group: Any
+        if nccl:
+            from torch._C._distributed_c10d import ProcessGroupNCCL  # noqa: PLC0415  # builds without NCCL lack it
+
+            torch.cuda.set_device(self.device)
+            self.group = ProcessGroupNCCL(store, rank, ranks, ProcessGroupNCCL.Options())
+            return
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stubs lack it
         options._timeout = LIMIT
         options._threads = 1
         options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-        self.group: Any = ProcessGroupGloo(store, rank, ranks, options)
+        self.group = ProcessGroupGloo(store, rank, ranks, options)
 
     def all_reduce(self, buffer: Tensor) -> None:
         """Sum over all ranks, in place."""
         self.group.allreduce([buffer]).wait()
 
+    def wait(self) -> None:
+        """Until the device is done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
     def timed(self, work: Callable[[], None]) -> float:
         """Milliseconds of some work that all ranks begin together."""
-        self.all_reduce(torch.zeros(1))
+        self.all_reduce(torch.zeros(1, device=self.device))
+        self.wait()
         started = time.perf_counter()
         work()
+        self.wait()
         return (time.perf_counter() - started) * 1000.0
 
 
@@ -54,23 +69,23 @@ class Case:
     def __init__(self, rank: Rank, shapes: list[tuple[int, ...]]) -> None:
         self.rank = rank
         self.live = [parameter.detach() for parameter in model(shapes).parameters()]
-        self.flat = torch.zeros(sum(tensor.numel() for tensor in self.live))
+        self.flat = torch.zeros(sum(tensor.numel() for tensor in self.live), device=rank.device)
         self.other = torch.randn_like(self.flat)
-        self.narrow = torch.zeros(self.flat.numel(), dtype=torch.bfloat16)
-        self.small = torch.zeros(rank.ranks * tail.TAIL_SLOTS)
+        self.narrow = torch.zeros(self.flat.numel(), dtype=torch.bfloat16, device=rank.device)
+        self.small = torch.zeros(rank.ranks * tail.TAIL_SLOTS, device=rank.device)
         self.states = {
             name: self._state(shapes, narrow) for name, narrow in (("window", False), ("window, bf16", True))
         }
         self.members = [f"rank-{number}" for number in range(rank.ranks)]
 
     def _state(self, shapes: list[tuple[int, ...]], narrow: bool) -> ModelState:
-        state = ModelState(model(shapes), Averaging(bf16_wire=narrow))
+        state = ModelState(model(shapes).to(self.rank.device), Averaging(bf16_wire=narrow))
         state.capture()
         return state
 
     def work(self) -> dict[str, Callable[[], None]]:
         """What is timed, by name."""
-        flat, other, by = self.flat, self.other, torch.tensor(3.0)
+        flat, other, by = self.flat, self.other, torch.tensor(3.0, device=self.rank.device)
         wires = {
             name: state.new_wire(self.rank.rank, self.rank.ranks, self.rank.ranks * tail.TAIL_SLOTS)
             for name, state in self.states.items()
@@ -118,10 +133,10 @@ def _do(_: Tensor) -> None:
     """A result that nobody needs."""
 
 
-def measure(number: int, ranks: int, port: int, rounds: int) -> dict[str, dict[str, float]]:
+def measure(number: int, ranks: int, port: int, rounds: int, nccl: bool) -> dict[str, dict[str, float]]:
     """Medians in milliseconds by model and work. The works take turns, so that the machine's moods hit all alike."""
     torch.set_num_threads(1)
-    rank = Rank(number, ranks, port)
+    rank = Rank(number, ranks, port, nccl=nccl)
     result = {}
     for name, shapes in SHAPES.items():
         works = Case(rank, shapes()).work()

@@ -57,6 +57,8 @@ def encode(values: Tensor, lanes: Tensor) -> None:
 
 def decode(lanes: Tensor) -> Tensor:
     """Inverse of :func:`encode`."""
+    if not lanes.numel():
+        return torch.zeros(0, dtype=torch.int64, device=lanes.device)
     rows = lanes.view(LANES, lanes.numel() // LANES).to(torch.int64)
     values = torch.zeros_like(rows[0])
     for index, row in enumerate(rows):

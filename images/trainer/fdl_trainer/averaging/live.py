@@ -106,14 +106,26 @@ class LiveModel:
         torch._foreach_copy_(self._floating, self._here(flat, flat_views)[1])
         integers.scatter(numbers, list(self.inventory.whole.values()))
 
-    def overwrite(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor) -> Tensor:
+    def overwrite(
+        self,
+        flat: Tensor,
+        flat_views: list[Tensor],
+        numbers: Tensor,
+        scratch: Tensor | None,
+        scratch_views: list[Tensor],
+    ) -> Tensor:
         """Overwrite the model; returns the relative distance that it had, shape ``[]``.
 
-        The difference is taken in the live model itself, which is about to be overwritten.
+        Where launching an operation costs more than a pass over memory, the difference is taken in a flat scratch
+        buffer, else in the live model itself, which is about to be overwritten.
         """
         here, here_views = self._here(flat, flat_views)
-        torch._foreach_sub_(self._floating, here_views)
-        apart = _norm(self._floating, here.dtype)
+        if here.is_cuda and scratch is not None and scratch.device == here.device:
+            torch._foreach_copy_(scratch_views, self._floating)
+            apart = torch.linalg.vector_norm(scratch.sub_(here))
+        else:
+            torch._foreach_sub_(self._floating, here_views)
+            apart = _norm(self._floating, here.dtype)
         torch._foreach_copy_(self._floating, here_views)
         integers.scatter(numbers, list(self.inventory.whole.values()))
         return _relative(apart, torch.linalg.vector_norm(here))

@@ -133,7 +133,8 @@ class ModelState:
         self._pack_numbers(wire, numbers)
 
     def _weigh(self, wire: Wire, parts: Parts, share: Share) -> None:
-        moments.shift(parts.mean, parts.variance, self._committed.mean)
+        if self.layout.moments:
+            moments.shift(parts.mean, parts.variance, self._committed.mean)
         if self.averaging.of_deltas:
             parts.parameters.sub_(self._committed.parameters)
         if wire.ranks > 1:
@@ -148,6 +149,8 @@ class ModelState:
             torch.where(wire.finite, parts.floating, zero, out=parts.floating)
 
     def _pack_numbers(self, wire: Wire, numbers: Tensor) -> None:
+        if not numbers.numel():
+            return
         counters = self.layout.counters
         wire.lanes.zero_()
         wire.growth.zero_()
@@ -178,7 +181,8 @@ class ModelState:
         self._divide(wire, shares, after)
         if self.averaging.of_deltas:
             after.parameters.add_(before.parameters)
-        moments.unshift(after.mean, after.variance, before.mean)
+        if self.layout.moments:
+            moments.unshift(after.mean, after.variance, before.mean)
         self.averaging.outer.apply(before.parameters, after.parameters, before.momentum, after.momentum)
         numbers = integers.decode(before.lanes)
         if numbers.numel():
@@ -190,7 +194,7 @@ class ModelState:
         if delta and wire.was_finite:
             distance = self._model.correct(flat, flat_views, numbers, alpha)
         else:
-            distance = self._model.overwrite(flat, flat_views, numbers)
+            distance = self._model.overwrite(flat, flat_views, numbers, wire.floating, wire.views)
         self._distance = Reading(distance)
         self._model.forget()
 
