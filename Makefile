@@ -84,6 +84,10 @@ bench-smoke: setup ## print the figures that the project is measured by (JSON an
 	@$(FDL) images build --variant cpu
 	$(PY) -m bench.smoke
 
+.PHONY: bench-training
+bench-training: setup ## train beside DDP, local SGD and others; ARGS=--quick (5 minutes), default 30, --full
+	@$(PY) -m bench.training $(ARGS)
+
 .PHONY: clean
 clean: down ## make down, and remove .venv and the tools' caches of this checkout
 	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

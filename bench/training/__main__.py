@@ -126,7 +126,7 @@ def _write(folder: Path, report: Report) -> None:
     (folder / "result.json").write_text(json.dumps(content, indent=1) + "\n")
     (folder / "index.html").write_text(render(report))
     for one in report.verdicts:
-        word = "met" if one.met else f"MISSED by {one.short_by:.2f}"
+        word = {True: "met", False: f"MISSED by {one.short_by:.2f}", None: "not judged: too few rounds"}[one.met]
         figure = f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})"
         print(f"{one.scenario:18s}  {one.method:18s}  {one.target:45s}  {figure}  {word}")
     print(f"{folder / 'result.json'}\n{folder / 'index.html'}")

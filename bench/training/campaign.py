@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench.training.arena import Arena
@@ -106,7 +106,7 @@ class Campaign:
         methods = [name for name in scenario.methods if name not in self.skipped]
         random.Random(f"{number} {scenario.name}").shuffle(methods)  # noqa: S311 - an order of measurement
         for name in methods:
-            if self._failures.get((scenario.name, name), 0) >= MAX_FAILURES:
+            if self._failures.get((scenario.name, name), 0) >= MAX_FAILURES or number % BY_NAME[name].every:
                 continue
             outcome = self._slice(number, scenario, BY_NAME[name])
             self.records.append(Record(number, scenario.name, outcome))
@@ -120,11 +120,12 @@ class Campaign:
         sizes = [size] * cohort.ranks
         if method.settings.get("proportional"):
             sizes = self.sizes[scenario.name]
+        timing = scenario.timing(self.profile.timing)
         return self.arena.run(
             method,
             cohort,
             scenario.workload,
-            scenario.timing(self.profile.timing),
+            replace(timing, measured=max(timing.measured, method.least)),
             sizes=sizes,
             seed=number + 1,
             knobs=self._knobs.get(method.name),

@@ -35,6 +35,9 @@ svg .value{font-variant-numeric:tabular-nums;font-size:12.5px}.grid{stroke:var(-
 """
 
 
+BUSY = " Others were at work on this machine: the figures are worth little; repeat the run when it is calm."
+
+
 @dataclass(frozen=True)
 class Report:
     """Everything that the page shows.
@@ -89,7 +92,7 @@ def _lead(report: Report) -> str:
     return (
         f"{machine['cores']} cores of {machine['cpu']}, torch {machine['torch']}; profile {report.profile['name']}, "
         f"{report.profile['rounds_done']} rounds, {report.profile['minutes']:.0f} minutes; load average at the start "
-        f"{machine['load_average']:.1f}."
+        f"{machine['load_average']:.1f}." + (BUSY if machine["load_average"] > machine["cores"] / 2 else "")
     )
 
 
@@ -97,7 +100,8 @@ def _verdicts(found: Sequence[Verdict]) -> str:
     if not found:
         return "<p>No target could be judged: see the reasons below.</p>"
     rows = "".join(
-        f"<tr><td>{escape(one.scenario)}</td><td>{escape(one.method)}</td><td>{escape(one.target)}</td>"
+        f"<tr><td class=n>{escape(one.scenario)}</td><td class=n>{escape(one.method)}</td>"
+        f"<td>{escape(one.target)}</td>"
         f'<td class="n">{one.value:.2f} ({one.low:.2f} to {one.high:.2f})</td>'
         f'<td class="n">{one.judged} &ge; {one.wanted:g}</td>{_verdict_cell(one)}</tr>'
         for one in found
@@ -107,6 +111,8 @@ def _verdicts(found: Sequence[Verdict]) -> str:
 
 
 def _verdict_cell(one: Verdict) -> str:
+    if one.met is None:
+        return f'<td class="n">not judged: {one.rounds} rounds</td>'
     if one.met:
         return '<td class="n met">met</td>'
     return f'<td class="n missed">missed by {one.short_by:.2f}</td>'
@@ -117,8 +123,10 @@ def _losses(report: Report) -> str:
     items += [
         f"{one.scenario}: {one.method} misses '{one.target}' by {one.short_by:.2f}"
         for one in report.verdicts
-        if not one.met
+        if one.met is False
     ]
+    if not any(one.met is not None for one in report.verdicts):
+        return "<p>Too few rounds to say.</p>"
     if not items:
         return "<p>In nothing that this run could show: no ratio is below 1 for certain, no target is missed.</p>"
     return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
@@ -154,7 +162,7 @@ def _scenario(analysis: Analysis, report: Report) -> str:
 
 def _row(result: Result) -> svg.Row:
     interval = result.interval
-    note = f"{interval.value:.2f}  ({interval.low:.2f} to {interval.high:.2f})" if interval else "no figures"
+    note = f"{interval.value:.2f}  ({_range(interval)})" if interval else "no figures"
     family = BY_NAME[result.method].family
     return svg.Row(result.method, tuple(result.efficiency.values()), interval, family, note)
 
@@ -198,7 +206,11 @@ def _ratios(analysis: Analysis) -> list[str]:
 
 
 def _note(interval: Interval) -> str:
-    return f"{interval.value:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
+    return f"{interval.value:.2f}x ({_range(interval)})"
+
+
+def _range(interval: Interval) -> str:
+    return "1 round" if interval.count == 1 else f"{interval.low:.2f} to {interval.high:.2f}"
 
 
 def _own(analysis: Analysis) -> str:
@@ -231,12 +243,12 @@ def _swap(analysis: Analysis, report: Report) -> list[str]:
 def _methods(report: Report) -> str:
     used = {result.method for analysis in report.analyses for result in analysis.results}
     rows = [
-        f"<tr><td>{escape(method.name)}</td><td>{escape(method.about)}</td></tr>"
+        f"<tr><td class=n>{escape(method.name)}</td><td>{escape(method.about)}</td></tr>"
         for method in METHODS
         if method.name in used
     ]
     rows += [
-        f"<tr><td>{escape(name)}</td><td><b>left out:</b> {escape(reason)}</td></tr>"
+        f"<tr><td class=n>{escape(name)}</td><td><b>left out:</b> {escape(reason)}</td></tr>"
         for name, reason in report.skipped.items()
     ]
     sizes = "; ".join(f"{name}: {' + '.join(map(str, found))}" for name, found in report.sizes.items())

@@ -33,11 +33,14 @@ class Scenario:
         """As it is printed."""
         return f"{self.cohort}, {self.workload}"
 
-    def seconds(self, timing: Timing) -> float:
-        """Estimated time of one round."""
-        each = timing.warm_up + timing.measured * self.longer
-        kinds = [BY_NAME[name].kind for name in self.methods]
-        return sum(each + (FDL_OVERHEAD if kind == "fdl" else OVERHEAD) for kind in kinds)
+    def seconds(self, timing: Timing, rounds: int) -> float:
+        """Estimated time of the rounds."""
+        total = 0.0
+        for method in (BY_NAME[name] for name in self.methods):
+            each = timing.warm_up + max(timing.measured * self.longer, method.least)
+            times = sum(1 for number in range(0, rounds, self.every) if number % method.every == 0)
+            total += times * (each + (FDL_OVERHEAD if method.kind == "fdl" else OVERHEAD))
+        return total
 
     def timing(self, timing: Timing) -> Timing:
         """Of its slices."""
@@ -64,9 +67,7 @@ class Profile:
 
     def seconds(self) -> float:
         """Estimated time of all rounds."""
-        return sum(
-            scenario.seconds(self.timing) * len(range(0, self.rounds, scenario.every)) for scenario in self.scenarios
-        )
+        return sum(scenario.seconds(self.timing, self.rounds) for scenario in self.scenarios)
 
 
 _BASE = ("solo", "DDP", "DDP proportional", "PostLocalSGD")
@@ -90,7 +91,7 @@ DEFAULT = Profile(
     Timing(2.0, 4.0),
     1750.0,
     (
-        Scenario("1:2.3", "conv", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:2.3", "conv", (*_ALL_PEERS, "hivemind", *_FDL)),
         Scenario("1:1:4", "conv", (*_ALL_PEERS, *_FDL)),
         Scenario("1:1", "conv", ("solo", "DDP", *_FDL)),
         Scenario("1:4", "conv", (*_BASE, *_FDL), every=3),
@@ -125,13 +126,12 @@ FULL = Profile(
 _GPU_FDL = ("fdl nccl-cadence", "fdl nccl-sync", "fdl cpu-cadence", "fdl cpu-async")
 GPU = Profile(
     "gpu",
-    8,
-    Timing(3.0, 5.0),
-    900.0,
+    6,
+    Timing(2.0, 3.0),
+    420.0,
     (
         Scenario("1:1", "resnet20", ("solo", "DDP", *_GPU_FDL)),
-        Scenario("1:2.3", "resnet20", (*_BASE, *_GPU_FDL)),
-        Scenario("1:2.3", "gpt", ("solo", "DDP", "DDP proportional", *_GPU_FDL), every=2),
+        Scenario("1:2.3", "resnet20", ("solo", "DDP", "DDP proportional", *_GPU_FDL)),
     ),
 )
 PROFILES = {profile.name: profile for profile in (QUICK, DEFAULT, FULL, GPU)}

@@ -9,6 +9,8 @@ from bench.training.stats import Interval
 
 LOWER = "lower bound"
 RECOVERY_WINDOWS = 3
+FEWEST_ROUNDS = 3
+"""Rounds below which nothing is judged: an interval of two values says nothing."""
 STATIC_PEERS = ("DDP proportional", "PostLocalSGD", "torchft LocalSGD", "torchft DiLoCo", "hivemind")
 
 
@@ -24,6 +26,7 @@ class Verdict:
         low: lower end of its interval; ``value`` where there is none.
         high: upper end.
         wanted: the least value that meets the target.
+        rounds: that it is made of.
         judged: ``median`` or ``lower bound``: which of them has to reach ``wanted``.
     """
 
@@ -34,11 +37,14 @@ class Verdict:
     low: float
     high: float
     wanted: float
+    rounds: int
     judged: str = "median"
 
     @property
-    def met(self) -> bool:
-        """Whether the target is reached."""
+    def met(self) -> bool | None:
+        """Whether the target is reached; None when there were too few rounds to say."""
+        if self.rounds < FEWEST_ROUNDS:
+            return None
         return (self.low if self.judged == LOWER else self.value) >= self.wanted
 
     @property
@@ -106,13 +112,19 @@ def _recovery(analysis: Analysis, method: str) -> list[Verdict]:
     inside = [windows is not None and windows <= RECOVERY_WINDOWS for windows in result.recovery]
     share = sum(inside) / len(inside)
     text = f"back at 95 % within {RECOVERY_WINDOWS} windows of the swap (share of rounds)"
-    return [Verdict(text, analysis.scenario, method, share, share, share, 0.5)]
+    return [Verdict(text, analysis.scenario, method, share, share, share, 0.5, len(inside))]
 
 
 def _verdict(analysis: Analysis, method: str, interval: Interval, wanted: float, **words: str) -> Verdict:
-    scenario, value = analysis.scenario, interval.value
     return Verdict(
-        scenario=scenario, method=method, value=value, low=interval.low, high=interval.high, wanted=wanted, **words
+        scenario=analysis.scenario,
+        method=method,
+        value=interval.value,
+        low=interval.low,
+        high=interval.high,
+        wanted=wanted,
+        rounds=interval.count,
+        **words,
     )
 
 
@@ -123,5 +135,8 @@ def losses(analyses: Sequence[Analysis]) -> list[str]:
         f"({ratio.interval.low:.2f} to {ratio.interval.high:.2f})"
         for analysis in analyses
         for ratio in analysis.ratios
-        if ratio.interval.high < 1.0 and is_mode(ratio.method) and not ratio.other.startswith("fdl")
+        if ratio.interval.high < 1.0
+        and ratio.interval.count >= FEWEST_ROUNDS
+        and is_mode(ratio.method)
+        and not ratio.other.startswith("fdl")
     ]
