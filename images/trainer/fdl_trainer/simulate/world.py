@@ -31,7 +31,7 @@ class Rank:
         ms: its mean milliseconds a batch now.
         first_ms: the same at the start.
         free_at: virtual time at which it can begin its next window.
-        reduce_ms: how long it was inside the last averaging.
+        reduce_ms: what the last averaging cost it, waiting for others included.
     """
 
     number: int
@@ -226,7 +226,8 @@ class World:
 
     def _book(self, rank: Rank, did: Work, arrived: float, change_ms: float, cost_ms: float) -> None:
         """Book a survivor's window, and set when it can go on."""
-        rank.reduce_ms = arrived - did.ended_at + cost_ms
+        # With overlap the averaging costs what training stood still for it.
+        rank.reduce_ms = did.held_ms if self.spec.overlap else arrived - did.ended_at + cost_ms
         spent = {
             Spent.COMPUTE: did.compute_ms,
             Spent.DATA: did.data_ms,
