@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from fdl_api.run import ElcheSpec
+from fdl_api.run import ElcheSpec, Mode
 from tests.unit.trainer.cluster import Zygote, loopback_run
 from tests.unit.trainer.test_runtime_processes import BLOBS, assert_complete, trained
 
@@ -41,6 +41,15 @@ def test_a_run_with_other_settings_ends_with_the_same_bits_everywhere(
         members = [run.start_member(ordinal) for ordinal in range(2)]
         assert [member.wait() for member in members] == [0, 0], run.logs()
         assert assert_complete(run, 4096, 2, ranks=2)["metrics"]["accuracy"] > 0.85
+
+
+@pytest.mark.parametrize("settings", [{"bf16Wire": True}, {"outer": {"optimizer": "nesterov"}}], ids=["bf16", "outer"])
+def test_the_settings_hold_while_averages_overlap(settings: dict[str, Any], tmp_path: Path, zygote: Zygote) -> None:
+    changes = {"mode": Mode.CPU_ASYNC, "elche": elche(**settings)}
+    with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "4"], zygote=zygote, **changes) as run:
+        members = [run.start_member(ordinal) for ordinal in range(2)]
+        assert [member.wait() for member in members] == [0, 0], run.logs()
+        assert assert_complete(run, 4096, 4, ranks=2)["metrics"]["accuracy"] > 0.8
 
 
 def test_outer_momentum_reaches_a_successor_and_the_checkpoint(tmp_path: Path, zygote: Zygote) -> None:
