@@ -254,6 +254,12 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
         "spec.elche.gamma: has no effect with these weights; leave it out or set weights to samples or batches",
     ),
     (
+        "outer rate",
+        (("spec.elche.outer", {"optimizer": "none", "learningRate": 0.5}),),
+        "spec.elche.outer.learningRate: has no effect without an outer optimizer; set optimizer to slowmo or nesterov, "
+        "or remove learningRate",
+    ),
+    (
         "outer",
         (("spec.elche.outer", {"momentum": 0.5}),),
         "spec.elche.outer.momentum: has no effect without an outer optimizer; set optimizer to slowmo or nesterov, or "
@@ -430,6 +436,8 @@ FROZEN: list[tuple[str, Any]] = [
     ("spec.elche.relaxUp", True),
     ("spec.elche.guard", "none"),
     ("spec.elche.divergenceThreshold", 0.3),
+    ("spec.elche.partitionRatios", [0.6, 0.3, 0.1]),
+    ("spec.elche.metaController", False),
     ("spec.elche.weights", "batches"),
     ("spec.elche.gamma", 0.5),
     ("spec.elche.outer.optimizer", "slowmo"),
