@@ -158,6 +158,11 @@ def quota(ledger: Ledger, uid: str, *, ahead: bool = False) -> int:
     return sum(_pieces(ledger, span) for span in leased(ledger, uid, ahead=ahead))
 
 
+def samples(ledger: Ledger, uid: str, count: int) -> int:
+    """Samples in the first ``count`` micro-batches of a rank's lease for the window in work."""
+    return sum(span.size for span in _take(ledger, leased(ledger, uid), count)[0])
+
+
 def commit(ledger: Ledger, done: Mapping[str, int], *, spoiled: Collection[str] = (), skipped: int = 0) -> Ledger:
     """Close the window in work: of each lease, the first ``done[uid]`` micro-batches are consumed, the rest holes.
 

@@ -347,11 +347,11 @@ def _fill_ms(state: ElcheState, tail: Tail) -> float:
 def _check_samples(control: Control, tail: Tail) -> None:
     """Refuse a tail whose batches and samples do not fit the leases that this rank knows of."""
     for rank in tail.ranks:
-        done = control.batches(rank.uid)[: rank.batches]
-        booked = sum(span.size for span in done)
+        lease = control.quota(rank.uid)
+        booked = ledger.samples(control.ledger, rank.uid, rank.batches)
         reported = rank.samples + rank.skipped
-        if len(done) < rank.batches or booked != reported:
+        if lease < rank.batches or booked != reported:
             raise ValueError(
                 f"rank {rank.uid} reports {rank.batches} batches with {reported} samples in window "
-                f"{control.window + 1}, but by the books here they are {len(done)} with {booked}"
+                f"{control.window + 1}, but by the books here they are {min(lease, rank.batches)} with {booked}"
             )

@@ -113,7 +113,7 @@ class World:
         start = self.now
         members = list(self.ranks.values())
         dying = self._named(events, Kind.DEATH)
-        leaving = self._named(events, Kind.LEAVE)
+        leaving = self._named(events, Kind.LEAVE) - dying
         work = {rank.uid: self._train(rank, events) for rank in members}
         survivors = [rank for rank in members if rank.uid not in dying]
         if not survivors:
@@ -210,12 +210,11 @@ class World:
         return Tail(tuple(self._slots(rank, work[rank.uid], divergence, rank.uid in leaving) for rank in ranks))
 
     def _slots(self, rank: Rank, did: Work, divergence: float, leaves: bool) -> RankTail:
-        pieces = self.control.batches(rank.uid)[: did.batches]
         first_wait = self.scenario.fill_ms + self.scenario.wait_ms if did.batches else 0.0
         return RankTail(
             rank.uid,
-            batches=len(pieces),
-            samples=sum(piece.size for piece in pieces),
+            batches=did.batches,
+            samples=ledger.samples(self.control.ledger, rank.uid, did.batches),
             compute_ms=_fp32(did.compute_ms + did.stall_ms),
             wait_ms=_fp32(max(0.0, did.data_ms - first_wait)),
             fill_ms=_fp32(self.scenario.fill_ms if did.batches else 0.0),
