@@ -113,6 +113,25 @@ def sums(peer: Peer) -> dict[str, Any]:
     }
 
 
+def staged(peer: Peer) -> dict[str, Any]:
+    """Gloo with buffers on devices."""
+    peer.fabric = Fabric(Mode.CPU_CADENCE, peer.device)
+    group = peer.form(1)
+    buffer = torch.arange(10_007, device=peer.device).float() * (peer.rank + 1)
+    for _ in range(3):
+        busy = torch.randn(4096, 4096, device=peer.device)
+        for _ in range(5):
+            busy = (busy @ busy).clamp(-1, 1)
+        group.all_reduce(buffer + (busy.sum() * 0), never)  # what is summed depends on kernels that still run
+    group.all_reduce(buffer, never)
+    right = torch.equal(buffer, torch.arange(10_007, device=peer.device).float() * 3)
+    given = torch.full((5,), float(peer.rank), device=peer.device)
+    group.broadcast(given, 1, never)
+    times = _timed(group, torch.ones(MEGABYTES_250 // 10, device=peer.device), rounds=5)
+    group.close()
+    return {"right": right, "given": given.tolist(), "all_reduce_25MB_ms": times}
+
+
 def death(peer: Peer) -> dict[str, Any]:
     """Rank 0 survives: it leaves the collective, forms the next group with the standby, and only then aborts."""
     old = peer.form(1)
@@ -224,6 +243,7 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
     scenarios = {
         "sums": sums,
+        "staged": staged,
         "death": death,
         "standby": standby,
         "tiered": tiered,

@@ -74,6 +74,14 @@ def test_two_devices_sum_over_each_way(level: Level, tmp_path: Path, figure: Kee
     )
 
 
+def test_gloo_sums_buffers_on_devices(tmp_path: Path, figure: Keep) -> None:
+    pair = [Started("staged", rank, tmp_path, rank) for rank in range(2)]
+    with peers(*pair):
+        found = [peer.answer() for peer in pair]
+    assert all(result["right"] and result["given"] == [1.0] * 5 for result in found), found
+    figure("Gloo all-reduce of 25 MB from devices, median ms", statistics.median(found[0]["all_reduce_25MB_ms"]))
+
+
 @pytest.mark.parametrize("attempt", range(4))
 def test_a_survivor_works_with_the_next_member_before_the_dead_communicator_is_gone(
     attempt: int, tmp_path: Path, figure: Keep

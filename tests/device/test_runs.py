@@ -58,6 +58,8 @@ def digests(run: loopback.LoopbackRun) -> list[list[str]]:
         (Mode.NCCL_CADENCE, []),
         (Mode.NCCL_SYNC, []),
         (Mode.CPU_CADENCE, []),
+        (Mode.CPU_SYNC, []),
+        (Mode.CPU_ASYNC, []),
         (Mode.NCCL_CADENCE, ["--amp"]),
         (Mode.NCCL_CADENCE, ["--amp", "--compile"]),
     ],

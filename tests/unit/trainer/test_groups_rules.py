@@ -2,6 +2,8 @@
 
 import os
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +16,8 @@ from fdl_trainer import early, preflight
 from fdl_trainer.devices import visible
 from fdl_trainer.groups import Fabric
 from fdl_trainer.groups.form import tiers
-from fdl_trainer.groups.nccl import interface_of, refusal, settings
+from fdl_trainer.groups.nccl import EnqueueWatch, interface_of, refusal, settings
+from fdl_trainer.groups.reaper import Reaper
 from fdl_trainer.transport import SWITCHES, Choice, Level, Trial, decide, levels, log_settings, ways
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -155,3 +158,42 @@ def test_a_touch_is_placed_in_the_users_own_code() -> None:
     library = SimpleNamespace(f_code=SimpleNamespace(co_filename=torch.__file__), f_lineno=7, f_back=frame)
     assert early.place_of(library) == f"{__file__}:{frame.f_lineno}"  # type: ignore[arg-type]
     assert early.place_of(None) == "an unknown line"
+
+
+def test_an_enqueue_that_does_not_come_back_is_freed_by_an_abort_at_once() -> None:
+    freed, asked = threading.Event(), threading.Event()
+    watch = EnqueueWatch(freed.set)
+    threading.Timer(0.05, asked.set).start()
+    with watch.watching(asked.is_set):
+        assert freed.wait(30.0), "the call is stuck until somebody aborts the communicator"
+    assert watch.aborted
+
+
+def test_an_enqueue_that_comes_back_is_never_aborted() -> None:
+    aborts: list[str] = []
+    watch = EnqueueWatch(lambda: aborts.append("abort"))
+    for _ in range(200):
+        with watch.watching(lambda: True):
+            pass
+    watch.close()
+    assert not aborts and not watch.aborted
+
+
+def test_an_abort_runs_beside_the_caller_and_keeps_what_it_needs_until_it_has_returned() -> None:
+    reaper, go, gone = Reaper(), threading.Event(), threading.Event()
+
+    class Kept:
+        def __del__(self) -> None:
+            gone.set()
+
+    def abort() -> None:
+        assert go.wait(30.0)
+
+    reaper.retire(abort, Kept())
+    assert reaper.pending() == 1 and not gone.is_set()
+    go.set()
+    assert gone.wait(30.0)
+    limit = time.monotonic() + 30.0
+    while reaper.pending() and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert reaper.pending() == 0

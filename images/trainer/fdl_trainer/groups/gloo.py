@@ -35,7 +35,7 @@ class GlooGroup:
         self.size = size
         self._backend = backend
         self._reaper = reaper
-        self._pinned: torch.Tensor | None = None
+        self._stage: _Stage | None = None
 
     def all_reduce(self, buffer: torch.Tensor, interrupt: Interrupt) -> None:
         """See :class:`Group`."""
@@ -55,20 +55,10 @@ class GlooGroup:
         if buffer.device.type == "cpu":
             self._run_on_host(start, buffer, interrupt)
             return
-        host = self._host_copy(buffer)
+        stage = self._stage = self._stage or _Stage(buffer.device)
+        host = stage.fetch(buffer)
         self._run_on_host(start, host, interrupt)
-        buffer.copy_(host, non_blocking=True)
-        self._pinned = host  # only after success: a buffer that was left still belongs to its operation
-
-    def _host_copy(self, buffer: torch.Tensor) -> torch.Tensor:
-        """The buffer's content in pinned memory, which is kept for the next one of its kind."""
-        host, self._pinned = self._pinned, None
-        if host is None or host.shape != buffer.shape or host.dtype != buffer.dtype:
-            host = torch.empty(buffer.shape, dtype=buffer.dtype, pin_memory=True)
-        host.copy_(buffer, non_blocking=True)
-        # This stream alone: a device-wide wait would also wait for the kernel of a dead communicator.
-        torch.cuda.current_stream(buffer.device).synchronize()
-        return host
+        stage.put_back(host, buffer)
 
     def _run_on_host(
         self, start: Callable[[Any, torch.Tensor], Any], buffer: torch.Tensor, interrupt: Interrupt
@@ -103,6 +93,40 @@ class GlooGroup:
                 backend, self._backend = self._backend, None
                 self._reaper.keep(partial(_destroy, backend), work, buffer)
                 return "A newer membership epoch or the end of the run came first."
+
+
+class _Stage:
+    """Pinned host memory for a device's buffers, copied on a stream of its own so that training can go on beside it.
+
+    Waits only for its own copies: a device-wide wait would also wait for the kernel of a dead communicator.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pinned: torch.Tensor | None = None
+
+    def fetch(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The buffer's content in host memory, as of what the caller's stream was given so far."""
+        host, self._pinned = self._pinned, None
+        if host is None or host.shape != buffer.shape or host.dtype != buffer.dtype:
+            host = torch.empty(buffer.shape, dtype=buffer.dtype, pin_memory=True)
+        self._copy(buffer, host)
+        return host
+
+    def put_back(self, host: torch.Tensor, buffer: torch.Tensor) -> None:
+        """Overwrite the buffer; the host memory is kept for the next of its kind.
+
+        Only after success: memory of an operation that was left still belongs to it.
+        """
+        self._copy(host, buffer)
+        self._pinned = host
+
+    def _copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            target.copy_(source, non_blocking=True)
+        self._stream.synchronize()
 
 
 def _outcome(work: Any) -> str | None:

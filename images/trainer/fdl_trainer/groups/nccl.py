@@ -9,7 +9,7 @@ measured on two H200 (docs/concepts/groups.md):
 * on the coordinator's word the wait is left, the operation keeps its buffers, and the old communicator is aborted in a
   side thread only once the next group works (:meth:`NcclGroup.close`): an abort takes 0.5 to 5 s and may hold up the
   making of another communicator for as long;
-* a call that does not even come back from enqueuing is freed by an abort at once (:class:`_EnqueueWatch`).
+* a call that does not even come back from enqueuing is freed by an abort at once (:class:`EnqueueWatch`).
 """
 
 import contextlib
@@ -44,6 +44,9 @@ _ERROR_LOOKS = 50
 _SPIN_SECONDS = 0.002
 """Polling without a pause: an all-reduce of 250 MB over NVLink takes 0.9 ms."""
 _PAUSE_SECONDS = 0.0002
+_LONG_WAIT_SECONDS = 0.05
+"""From here on the rank waits for a slower one and polls less often, so that it leaves its core to others."""
+_LONG_PAUSE_SECONDS = 0.001
 _SIOCGIFADDR = 0x8915
 
 
@@ -122,7 +125,7 @@ class NcclGroup:
         self._reaper = reaper
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._left: list[object] = []
-        self._watch = _EnqueueWatch(backend.abort)
+        self._watch = EnqueueWatch(backend.abort)
 
     def all_reduce(self, buffer: torch.Tensor, interrupt: Interrupt) -> None:
         """See :class:`Group`."""
@@ -186,8 +189,9 @@ class NcclGroup:
             looks += 1
             if looks % _ERROR_LOOKS == 0 and self._in_error():
                 return CollectiveFailedError(_said(work))
-            if time.monotonic() - started > _SPIN_SECONDS:
-                time.sleep(_PAUSE_SECONDS)
+            waited = time.monotonic() - started
+            if waited > _SPIN_SECONDS:
+                time.sleep(_PAUSE_SECONDS if waited < _LONG_WAIT_SECONDS else _LONG_PAUSE_SECONDS)
         if self._watch.aborted:  # an abort completes what was in flight, with anything in the buffer
             return InterruptedCollectiveError("The communicator was aborted while the operation was enqueued.")
         return None
@@ -197,7 +201,7 @@ class NcclGroup:
         return bool(self._backend.get_error() != c10d.ErrorType.SUCCESS)
 
 
-class _EnqueueWatch:
+class EnqueueWatch:
     """Aborts a communicator whose caller does not come back from enqueuing although it was asked to leave."""
 
     def __init__(self, abort: Callable[[], None]) -> None:
