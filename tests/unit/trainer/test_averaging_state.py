@@ -172,6 +172,8 @@ def test_what_cannot_be_averaged_is_refused(tensor: torch.Tensor, words: str) ->
         ModelState(model)
     with pytest.raises(UnsupportedModelError, match=r"weight has no shape yet"):
         ModelState(nn.Sequential(nn.LazyLinear(3)))
+    with pytest.raises(UnsupportedModelError, match="no parameter to train"):
+        ModelState(nn.Linear(2, 2).requires_grad_(False))
 
 
 def test_a_model_that_grows_or_loses_a_tensor_is_refused_by_name() -> None:

@@ -62,7 +62,7 @@ def take(model: nn.Module) -> Inventory:
     Tied tensors count once. Parameters of narrow types are averaged in fp32.
 
     Raises:
-        UnsupportedModelError: a tensor is complex, sparse, quantised, or has no shape yet.
+        UnsupportedModelError: a tensor is complex, sparse, quantised, or has no shape yet, or there is none to train.
     """
     result = Inventory()
     for name, parameter in model.named_parameters():
@@ -83,6 +83,10 @@ def take(model: nn.Module) -> Inventory:
             result.buffers[name] = buffer
     for name in result.variances:
         result.buffers.pop(name, None)
+    if not result.floating:
+        raise UnsupportedModelError(
+            "The model has no parameter to train: give session.setup a model whose parameters require gradients."
+        )
     return result
 
 

@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from fdl_trainer.averaging import integers
 from fdl_trainer.averaging.inventory import Watch, take
 
+_BLOCK = 1 << 17
+"""Elements that a processor works on at a time where several operations follow each other."""
+
 
 class LiveModel:
     """A model's averaged tensors. They are written to in place and never rebound.
@@ -34,6 +37,7 @@ class LiveModel:
         if self.staged:
             self._stage = torch.zeros(elements(self.inventory.floating), dtype=self.inventory.dtype, device=home)
             self._stage_views = self.views(self._stage)
+        self._blocks = _blocks(self._floating, _BLOCK if home.type == "cpu" else None)
         self._snapshot: Tensor | None = None
         self._snapshot_numbers: Tensor | None = None
 
@@ -62,8 +66,11 @@ class LiveModel:
         for the one copy, since the host reads it next.
         """
         if not self.staged:
-            torch._foreach_copy_(flat_views, self._floating)
-            return torch.isfinite(flat.sum())
+            sums = []
+            for elements, tensors in self._blocks:
+                torch._foreach_copy_(flat_views[tensors], self._floating[tensors])
+                sums.append(flat[elements].sum())
+            return torch.isfinite(torch.stack(sums).sum())
         torch._foreach_copy_(self._stage_views, self._floating)
         finite = torch.isfinite(self._stage.sum())
         flat.copy_(self._stage, non_blocking=True)
@@ -123,12 +130,23 @@ class LiveModel:
         if here.is_cuda and scratch is not None and scratch.device == here.device:
             torch._foreach_copy_(scratch_views, self._floating)
             apart = torch.linalg.vector_norm(scratch.sub_(here))
+            torch._foreach_copy_(self._floating, here_views)
+            norm = torch.linalg.vector_norm(here)
         else:
-            torch._foreach_sub_(self._floating, here_views)
-            apart = _norm(self._floating, here.dtype)
-        torch._foreach_copy_(self._floating, here_views)
+            apart, norm = self._overwrite_in_blocks(here, here_views)
         integers.scatter(numbers, list(self.inventory.whole.values()))
-        return _relative(apart, torch.linalg.vector_norm(here))
+        return _relative(apart, norm)
+
+    def _overwrite_in_blocks(self, here: Tensor, here_views: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Distance and norm; a block's tensors stay in the processor's cache from one operation to the next."""
+        distances, norms = [], []
+        for elements, tensors in self._blocks:
+            live, wanted = self._floating[tensors], here_views[tensors]
+            torch._foreach_sub_(live, wanted)
+            distances.append(_norm(live, here.dtype))
+            torch._foreach_copy_(live, wanted)
+            norms.append(torch.linalg.vector_norm(here[elements]))
+        return torch.linalg.vector_norm(torch.stack(distances)), torch.linalg.vector_norm(torch.stack(norms))
 
     def correct(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor, alpha: float) -> Tensor:
         """Add ``alpha`` times the way from the snapshot to a flat buffer; returns that way's relative length.
@@ -155,6 +173,17 @@ class LiveModel:
         if not self.staged:
             return flat, flat_views
         return self._stage.copy_(flat, non_blocking=True), self._stage_views
+
+
+def _blocks(tensors: Sequence[Tensor], limit: int | None) -> list[tuple[slice, slice]]:
+    """Runs of tensors with at most ``limit`` elements (or one larger tensor): their elements, and their places."""
+    blocks, start, first, end = [], 0, 0, 0
+    for place, tensor in enumerate(tensors):
+        if limit is not None and end > start and end + tensor.numel() - start > limit:
+            blocks.append((slice(start, end), slice(first, place)))
+            start, first = end, place
+        end += tensor.numel()
+    return [*blocks, (slice(start, end), slice(first, len(tensors)))]
 
 
 def views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
