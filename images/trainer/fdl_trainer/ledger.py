@@ -10,6 +10,7 @@ Leases are of two windows: those of the window in work, and, where averaging ove
 window after it (*ahead*). A commit closes the first and moves the second up.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -127,9 +128,10 @@ def lease(ledger: Ledger, quotas: Mapping[str, int], *, ahead: bool = False) -> 
     available = sum(_pieces(ledger, span) for span in rest)
     shares = _shares(list(quotas.values()), available, end == ledger.total)
     given = list(present)
+    left = deque(rest)
     for uid, share in zip(quotas, shares, strict=True):
-        taken, rest = _take(ledger, rest, share)
-        given.append(Lease(uid, tuple(taken)))
+        given.append(Lease(uid, tuple(_serve(ledger, left, share))))
+    rest = list(left)
     cursor = rest[-1].start if rest and rest[-1].stop == end and end > ledger.cursor else max(end, ledger.cursor)
     holes = tuple(span for span in rest if span.start < ledger.cursor)
     books = replace(ledger, ahead=tuple(given)) if ahead else replace(ledger, leases=tuple(given))
@@ -342,6 +344,18 @@ def _take(ledger: Ledger, spans: Sequence[Span], count: int) -> tuple[list[Span]
         if cut < span.stop:
             rest.append(span._replace(start=cut))
     return taken, rest
+
+
+def _serve(ledger: Ledger, left: deque[Span], count: int) -> list[Span]:
+    """Take ``count`` micro-batches off the front of what is left."""
+    served: list[Span] = []
+    while count and left:
+        span = left.popleft()
+        taken, remainder = _take(ledger, [span], count)
+        count -= min(count, _pieces(ledger, span))
+        served += taken
+        left.extendleft(remainder)
+    return served
 
 
 def _normal(ledger: Ledger, holes: Iterable[Span]) -> Ledger:

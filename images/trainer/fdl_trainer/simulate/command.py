@@ -31,7 +31,7 @@ from fdl_trainer.simulate.world import World
 @click.option("--epoch-batches", type=click.IntRange(1), help="Batches in a data epoch; no window exceeds one.")
 @click.option("--event", "events", multiple=True, help="KIND:FIGURES@wWINDOW or @SECONDSs; may be repeated.")
 @click.option("--elche", "knobs", multiple=True, help="NAME=VALUE of spec.elche, as maxAnchor=100; may be repeated.")
-@click.option("--deadlines/--no-deadlines", default=False, show_default=True, help="Let jittery ranks stop by time.")
+@click.option("--deadlines/--no-deadlines", default=True, show_default=True, help="Let jittery ranks stop by time.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the noise.")
 @click.option("--every", is_flag=True, help="Print all windows, not only those in which something changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -78,10 +78,10 @@ def simulate(  # noqa: PLR0917 - one parameter an option
             seed=seed,
             events=[parse_event(event) for event in events],
         )
-        spec = replace(PlanSpec.of(Mode(mode), _elche(knobs)), deadlines=deadlines)
+        spec = PlanSpec.of(Mode(mode), _elche(knobs))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    world = World(scenario, spec)
+    world = World(scenario, spec if deadlines else replace(spec, deadlines=False))
     world.run()
     click.echo(json.dumps(text.data(world), indent=2) if as_json else text.render(world, every=every))
 
