@@ -45,9 +45,10 @@ images: setup ## build the images (make images VARIANT=cuda for the trainer with
 test: verify ## all checks and all tests, unit and end to end, on a cluster of its own
 	@$(FDL) images build --variant cpu
 	$(FDL) local build
+	# Two workers: the longest group, the tests on the cluster, comes first, and the others run beside it.
 	# The end-to-end tests take their cluster down themselves; the trap is for a Ctrl-C in between.
 	trap '$(FDL) local down --name $(TEST_CLUSTER) >/dev/null 2>&1 || true' EXIT
-	FDL_E2E_CLUSTER=$(TEST_CLUSTER) $(PY) -m pytest -q -n 2 --dist loadgroup --durations=15 tests/unit tests/apiserver tests/e2e
+	FDL_E2E_CLUSTER=$(TEST_CLUSTER) $(PY) -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder --durations=15 tests/e2e tests/apiserver tests/unit
 
 .PHONY: unit
 unit: setup ## the tests that need no cluster

@@ -17,7 +17,10 @@ def row(run: dict[str, Any], ordinal: int) -> dict[str, Any]:
 
 
 def test_a_run_bears_what_happens_at_bad_moments(kube: Kube, cluster: Cluster, namespace: str) -> None:
-    """Suspended at once; a joiner killed; all killed, the newest checkpoint corrupted, scaled before they are back."""
+    """Suspended at once; a joiner killed; all killed, the newest checkpoint corrupted, scaled before they are back.
+
+    Everybody dead together resumes from a checkpoint without a new attempt (case D2).
+    """
     cohort = {**build.cpu_cohort(NAME, 3), "minReplicas": 1, "maxReplicas": 3}
     checkpoint = {"claim": build.CLAIM, "intervalSeconds": 2, "keep": 4}
     kube.create(namespace, build.digits(NAME, epochs=EPOCHS, cohorts=[cohort], checkpoint=checkpoint))

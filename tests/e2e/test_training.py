@@ -1,6 +1,5 @@
 """A run that nobody disturbs: it succeeds, shares work by speed, counts every sample, and leaves a model that loads."""
 
-from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
@@ -68,20 +67,6 @@ def _fair(ranks: list[RankWindow], place: int) -> float:
     """Batches of a window that a rank's speed entitles it to."""
     speeds = [1 / rank.ms_per_batch for rank in ranks]
     return sum(rank.quota for rank in ranks) * speeds[place] / sum(speeds)
-
-
-def test_two_runs_at_once_in_two_namespaces(
-    kube: Kube, cluster: Cluster, namespace: str, make_namespace: Callable[[str], str]
-) -> None:
-    """Runs of one name in two namespaces share nothing: both succeed, each with its own accounting."""
-    other = make_namespace("second")
-    for place in (namespace, other):
-        kube.create(place, build.digits("twin", members=2, epochs=4))
-    for place in (namespace, other):
-        run = kube.wait_phase(place, "twin", "Succeeded", seconds=240)
-        evidence.accounting(cluster, run, epochs=4)
-        assert training(run)["staleMessages"] == 0
-    kube.delete_all(other)
 
 
 def test_sync_mode_averages_after_every_batch(kube: Kube, cluster: Cluster, namespace: str) -> None:
