@@ -107,7 +107,9 @@ def test_two_tiers_sum_as_one_flat_group_with_nccl_inside_a_vendor(tmp_path: Pat
     three = [Started("tiered", rank, tmp_path, rank % 2) for rank in range(3)]
     with peers(*three):
         found = [peer.answer() for peer in three]
-        assert "NCCL inside each of 2 domains and Gloo between them over 3 ranks" in three[0].log()
+        assert (
+            "NCCL inside each of 2 domains (nvidia NCCL; amd NCCL) and Gloo between them over 3 ranks" in three[0].log()
+        )
     assert len({result["digest"] for result in found}) == 1, "all ranks hold the same bits"
     for result in found:
         assert result["error"] < 1e-5 and result["given"] == [2] * 9 and result["aborts_pending"] == 0, result["error"]

@@ -24,8 +24,10 @@ def fabric_of(member: Member | None, device: torch.device) -> Fabric:
     if member is None:
         return Fabric(device=device)
     config = member.config
+    version: tuple[int, ...] = ()
     if config.mode.is_nccl:
-        why = refusal(nccl_version(), device, f"Rank {member.local_rank} of {member.name} on node {member.host}")
+        version = nccl_version() or ()
+        why = refusal(version or None, device, f"Rank {member.local_rank} of {member.name} on node {member.host}")
         if why is not None:
             raise RunEndedError(PodExit.REFUSED, Ended.REFUSED, why, Cause.INFRASTRUCTURE, permanent=True)
-    return Fabric.of(config.mode, device, config.cohorts)
+    return Fabric.of(config.mode, device, config.cohorts, version)

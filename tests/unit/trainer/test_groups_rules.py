@@ -14,11 +14,13 @@ from fdl_api.runconfig import CohortConfig
 from fdl_api.wire import Device
 from fdl_trainer import early, preflight
 from fdl_trainer.devices import visible
-from fdl_trainer.groups import Fabric
-from fdl_trainer.groups.form import tiers
+from fdl_trainer.groups import Fabric, Place
+from fdl_trainer.groups.form import tell_domains, tiers
 from fdl_trainer.groups.nccl import EnqueueWatch, interface_of, refusal, settings
 from fdl_trainer.groups.reaper import Reaper
+from fdl_trainer.store import EpochStore
 from fdl_trainer.transport import SWITCHES, Choice, Level, Trial, decide, levels, log_settings, ways
+from tests.unit.trainer.test_runtime_groups import LIMIT, Shared, all_of
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -29,16 +31,29 @@ def cohort(name: str, vendor: str, nccl: str | None = None) -> CohortConfig:
     )
 
 
-def test_a_domain_is_a_vendor_and_its_nccl_version_and_its_lowest_rank_leads() -> None:
-    fabric = Fabric.of(
-        Mode.NCCL_CADENCE,
-        CUDA,
-        [cohort("a", "nvidia", "2.28"), cohort("b", "amd", "2.27"), cohort("c", "nvidia", "2.28")],
-    )
-    assert tiers(["b", "a", "c", "a", "b"], fabric) == ((0, 0), (1, 0), (1, 1), (1, 2), (0, 1))
-    assert tiers(["a", "c"], fabric) == ((0, 0), (0, 1))
-    skewed = Fabric.of(Mode.NCCL_SYNC, CUDA, [cohort("a", "nvidia", "2.28"), cohort("b", "nvidia", "2.27")])
-    assert tiers(["a", "b"], skewed) == ((0, 0), (1, 0))
+def told(cohorts: list[str], versions: list[str]) -> list[list[str]]:
+    """What each rank of an epoch hears of all ranks' domains."""
+    configured = [cohort("a", "nvidia"), cohort("b", "amd"), cohort("c", "nvidia", "2.28")]
+    shared = Shared()
+
+    def one(rank: int) -> list[str]:
+        version = tuple(int(part) for part in versions[rank].split("."))
+        fabric = Fabric.of(Mode.NCCL_CADENCE, CUDA, configured, version)
+        place = Place(3, rank, cohorts, "127.0.0.1")
+        return tell_domains(EpochStore(shared, 3, "version/"), place, fabric)
+
+    return [future.result(LIMIT) for future in all_of([lambda rank=rank: one(rank) for rank in range(len(cohorts))])]  # type: ignore[misc]
+
+
+def test_a_domain_is_a_vendor_and_the_nccl_that_is_really_loaded() -> None:
+    heard = told(["b", "a", "a", "a", "b"], ["2.28.9", "2.28.1", "2.28.9", "2.27.3", "2.28.3"])
+    assert heard[0] == ["amd NCCL 2.28", "nvidia NCCL 2.28", "nvidia NCCL 2.28", "nvidia NCCL 2.27", "amd NCCL 2.28"]
+    assert all(other == heard[0] for other in heard), "all ranks make the same tiers"
+
+
+def test_the_lowest_rank_of_a_domain_leads_it() -> None:
+    assert tiers(["x", "y", "y", "z", "x"]) == ((0, 0), (1, 0), (1, 1), (2, 0), (0, 1))
+    assert tiers(["x", "x"]) == ((0, 0), (0, 1))
 
 
 def test_torch_never_ends_the_process_by_itself_and_users_keep_their_network_settings() -> None:

@@ -24,7 +24,6 @@ from fdl_trainer.store import EpochStore
 from tests.unit.trainer.test_runtime_groups import LIMIT, Shared, all_of, never
 
 COHORTS = ["left", "right", "left", "right", "left"]
-FABRIC = Fabric(domains={"left": "nvidia", "right": "amd"})
 
 
 def each(call: Callable[[int], Any], ranks: int) -> list[Any]:
@@ -32,7 +31,7 @@ def each(call: Callable[[int], Any], ranks: int) -> list[Any]:
 
 
 def tiered(cohorts: list[str], epoch: int = 1) -> list[TieredGroup]:
-    places, shared, reaper = tiers(cohorts, FABRIC), Shared(), Reaper()
+    places, shared, reaper = tiers(cohorts), Shared(), Reaper()
 
     def gloo(name: str, rank: int, size: int) -> Group:
         return new_gloo(EpochStore(shared, epoch, name), rank, size, "127.0.0.1", reaper)

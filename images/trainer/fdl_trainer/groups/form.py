@@ -4,10 +4,11 @@
 mode            group
 ==============  =======================================================================================
 ``cpu-*``       Gloo over all ranks; works with devices of any vendor, and without
-``nccl-*``      NCCL over all ranks of one domain; two tiers when the members' cohorts are of several
+``nccl-*``      NCCL over all ranks of one domain; two tiers when the ranks are of several
 ==============  =======================================================================================
 
-A *domain* is what can be in one communicator: a vendor, and NCCL's major.minor where the run fixes it for a cohort.
+A *domain* is what can be in one communicator: a vendor and a major.minor of NCCL. Two versions in one communicator hang
+while it is made, and only the ranks know what they load; so they tell each other in the rendezvous first.
 """
 
 import logging
@@ -39,17 +40,22 @@ class Fabric:
     Attributes:
         mode: the run's mode.
         device: this rank's device.
-        domains: domain by name of the cohort.
+        domains: what the run says of a cohort's domain, by its name.
+        version: NCCL's major.minor that this rank loads; empty in other modes.
     """
 
     mode: Mode = Mode.CPU_CADENCE
     device: torch.device = _CPU
     domains: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
 
     @classmethod
-    def of(cls, mode: Mode, device: torch.device, cohorts: Sequence[CohortConfig]) -> "Fabric":
-        """From the resolved run."""
-        return cls(mode, device, {cohort.name: f"{cohort.vendor} {cohort.nccl or ''}".strip() for cohort in cohorts})
+    def of(
+        cls, mode: Mode, device: torch.device, cohorts: Sequence[CohortConfig], version: Sequence[int] = ()
+    ) -> "Fabric":
+        """From the resolved run, and the NCCL version that this rank loads."""
+        domains = {cohort.name: f"{cohort.vendor} {cohort.nccl or ''}".strip() for cohort in cohorts}
+        return cls(mode, device, domains, ".".join(map(str, version[:2])))
 
 
 @dataclass(frozen=True)
@@ -74,19 +80,29 @@ class Place:
         return len(self.cohorts)
 
 
-def tiers(cohorts: Sequence[str], fabric: Fabric) -> tuple[tuple[int, int], ...]:
-    """(domain, rank inside it) of each rank; domains count from 0 in the order of their lowest ranks."""
-    order: list[str] = []
-    counts: dict[str, int] = {}
+def tiers(domains: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """(number of the domain, rank inside it) of each rank; domains count from 0 in the order of their lowest ranks."""
+    order = list(dict.fromkeys(domains))
+    counts = dict.fromkeys(order, 0)
     places = []
-    for cohort in cohorts:
-        domain = fabric.domains.get(cohort, "")
-        if domain not in counts:
-            order.append(domain)
-            counts[domain] = 0
+    for domain in domains:
         places.append((order.index(domain), counts[domain]))
         counts[domain] += 1
     return tuple(places)
+
+
+def tell_domains(store: EpochStore, place: Place, fabric: Fabric) -> list[str]:
+    """The domain of each rank, as they tell each other: the run's word for the cohort, and the NCCL that is loaded.
+
+    Raises:
+        StoreClosedError: the epoch was cancelled, or a peer did not come.
+    """
+    keys = [str(rank) for rank in range(place.size)]
+    store.set(keys[place.rank], fabric.version)
+    store.wait(keys)
+    versions = [store.get(key).decode() for key in keys]
+    words = zip(place.cohorts, versions, strict=True)
+    return [f"{fabric.domains.get(cohort, '')} NCCL {version}".strip() for cohort, version in words]
 
 
 def form(transport: StoreTransport, place: Place, fabric: Fabric, reaper: Reaper, interrupt: Interrupt) -> Group:
@@ -144,14 +160,14 @@ class _Maker:
 
     def accelerated(self) -> Group:
         """One communicator over all, or two tiers."""
-        places = tiers(self._place.cohorts, self._fabric)
-        domains = max(domain for domain, _ in places) + 1
+        domains = tell_domains(self._store("version/"), self._place, self._fabric)
+        names = list(dict.fromkeys(domains))
         self._log_size = watch_ways()
-        if domains == 1:
+        if len(names) == 1:
             self._kind = "NCCL"
             return self._nccl("", self._place.rank, self._place.size)
-        self._kind = f"NCCL inside each of {domains} domains and Gloo between them"
-        return self._tiered(places, domains)
+        self._kind = f"NCCL inside each of {len(names)} domains ({'; '.join(names)}) and Gloo between them"
+        return self._tiered(tiers(domains), len(names))
 
     def _tiered(self, places: tuple[tuple[int, int], ...], domains: int) -> Group:
         domain, inside = places[self._place.rank]
