@@ -11,11 +11,14 @@ from fdl_trainer import ledger
 from fdl_trainer.fit import Accumulator
 from fdl_trainer.ledger import Span
 from fdl_trainer.loader import DataError, Loader
+from fdl_trainer.loader.courier import Courier
 from fdl_trainer.permutation import Permutation
 
 SAMPLES, BATCH, WIDTH, SEED = 512, 32, 4096, 5
 DEVICE = torch.device("cuda", 0)
 GIB = 1 << 30
+LATE = 1_000_000_000
+"""Cycles of the device, about half a second."""
 
 
 class Rows(Dataset[Any]):
@@ -72,6 +75,27 @@ def test_batches_arrive_whole_while_the_device_is_busy(dataset: Any, options: An
     finally:
         loader.close()
     assert float(torch.stack(sums).abs().sum()) == 0.0
+
+
+def test_a_batch_is_used_only_once_it_has_arrived() -> None:
+    courier = Courier(DEVICE)
+    courier.send(torch.zeros(1))  # makes the courier's stream
+    assert courier._stream is not None
+    torch.full((16 << 20,), -1.0, device=DEVICE)
+    with torch.cuda.stream(courier._stream):
+        torch.cuda._sleep(LATE)
+    batch = courier.receive(courier.send(torch.ones(16 << 20)))
+    assert float(batch.sum()) == 16 << 20
+
+
+def test_memory_of_a_batch_is_not_used_again_while_the_training_still_reads_it() -> None:
+    courier = Courier(DEVICE)
+    batch = courier.receive(courier.send(torch.ones(16 << 20)))
+    torch.cuda._sleep(LATE)
+    total = batch.sum()
+    del batch
+    courier.receive(courier.send(torch.full((16 << 20,), 2.0)))
+    assert float(total) == 16 << 20
 
 
 def test_a_worker_that_touches_the_device_is_told_so() -> None:

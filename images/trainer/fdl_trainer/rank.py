@@ -129,7 +129,10 @@ def _raised(error: BaseException) -> tuple[Termination, PodExit]:
         words = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=message, traceback=_tail(error))
         return words, PodExit.INTERNAL
     if isinstance(error, MemoryError) or name == "OutOfMemoryError":
-        message = f"The script ran out of memory: {first}. Make the batch smaller or give the members more memory."
+        message = (
+            f"The script ran out of memory: {first}. Make the batch smaller, train it by session.step (in "
+            "parts that fit), or give the members more memory."
+        )
         return _fault(Ended.OUT_OF_MEMORY, message, error)
     return _fault(Ended.SCRIPT_RAISED, f"The script raised {name}: {first} ({_where(error)}).", error)
 

@@ -216,6 +216,10 @@ class Session:
         loop, accumulator = self._need(self._loop), self._need(self._accumulator)
         if self._batch is None:
             raise user_code(Ended.SCRIPT_RAISED, "session.step was called outside of the loop over the session.")
+        if micro_batch is not None and micro_batch < 1:
+            raise user_code(
+                Ended.SCRIPT_RAISED, f"micro_batch of session.step is {micro_batch}; it must be at least 1."
+            )
         if micro_batch is not None:
             accumulator.limit = min(micro_batch, accumulator.limit or micro_batch)
         self.optimizer.zero_grad()

@@ -52,7 +52,7 @@ class Small(nn.Linear):
 def train() -> Iterator[Callable[..., tuple[Session, int]]]:
     sessions: list[Session] = []
 
-    def run(dataset: Any, *, bears: int = 1 << 30, **options: Any) -> tuple[Session, int]:
+    def run(dataset: Any, *, bears: int = 1 << 30, step: Any = None, **options: Any) -> tuple[Session, int]:
         session = Session(None, None)
         sessions.append(session)
         settings: dict[str, Any] = {
@@ -70,7 +70,7 @@ def train() -> Iterator[Callable[..., tuple[Session, int]]]:
 
         trained = 0
         for batch in session:
-            session.step(loss)
+            session.step(loss, **(step or {}))
             trained += len(batch[0])
         session.finish()
         return session, trained
@@ -116,6 +116,15 @@ def test_a_dataset_smaller_than_a_batch_is_trained_and_said(
     session, trained = train(Points(samples))
     assert session.complete and trained == 2 * samples
     assert f"Rank solo/0: batch_size of session.setup is 8 and the dataset has {samples} samples" in caplog.text
+
+
+def test_parts_can_be_asked_for_and_must_hold_a_sample(train: Train) -> None:
+    whole, _ = train(Points(40))
+    parts, _ = train(Points(40), step={"micro_batch": 3}, bears=3)
+    for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+    with pytest.raises(RunEndedError, match=r"micro_batch of session.step is 0"):
+        train(Points(40), step={"micro_batch": 0})
 
 
 def test_shards_are_trained(train: Train) -> None:
