@@ -170,7 +170,7 @@ def _completed(jobs: list[Job], sizes: Sequence[int], jitter: float, method: Met
 def _fdl(
     folder: Path, method: Method, jobs: list[Job], knobs: dict[str, Any], zygote: Callable[[], Zygote]
 ) -> Iterator[Dead]:
-    with fdl_slice.running(folder, method.mode, knobs, jobs, zygote()) as run:
+    with fdl_slice.running(folder, (method.mode, knobs), jobs, zygote()) as run:
         yield lambda: fdl_slice.ended(run)
 
 

@@ -72,8 +72,7 @@ class Tap:
 
 def main(session: fdl_trainer.Session) -> None:
     """Train until killed."""
-    folder = Path(sys.argv[1])
-    job = jobs.read(folder / f"job-{os.environ[MemberEnv.ORDINAL]}.json")
+    job = own_job()
     workload = WORKLOADS[job.workload]
     Tap(MarkFile(Path(job.marks)), job.world).install()
     session.setup(
@@ -94,9 +93,14 @@ def main(session: fdl_trainer.Session) -> None:
         session.report(loss)
 
 
+def own_job() -> jobs.Job:
+    """Of this rank."""
+    return jobs.read(Path(sys.argv[1]) / f"job-{os.environ[MemberEnv.ORDINAL]}.json")
+
+
 def place() -> None:
     """Move the rank and its agent, which share a pod, onto their core and into their group, before threads start."""
-    job = jobs.read(Path(sys.argv[1]) / f"job-{os.environ[MemberEnv.ORDINAL]}.json")
+    job = own_job()
     for process in (os.getppid(), os.getpid()):
         settle(process, job.core, Path(job.group) if job.group else None)
 

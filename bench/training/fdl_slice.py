@@ -1,7 +1,7 @@
 """A run of fdl's real runtime for a slice: coordinator, agents and ranks, on loopback."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,20 @@ SCRIPT = Path(__file__).with_name("fdl_script.py")
 
 @contextlib.contextmanager
 def running(
-    folder: Path, mode: str, knobs: dict[str, Any], jobs: list[Job], zygote: loopback.Zygote
+    folder: Path,
+    run: tuple[str, Mapping[str, Any]],
+    jobs: Sequence[Job],
+    zygote: loopback.Zygote,
+    script: Path = SCRIPT,
 ) -> Iterator[loopback.LoopbackRun]:
     """The run, with all its members started. Without checkpoints and index logs: no other method writes any.
+
+    Args:
+        folder: for its files.
+        run: mode, and fields of its ElcheSpec.
+        jobs: of its ranks.
+        zygote: forks its members.
+        script: the user's.
 
     The coordinator is bound to no core: it has a pod of its own in a cluster, here it takes its time from the ranks.
     """
@@ -33,19 +44,19 @@ def running(
         devices_per_replica=1,
     )
     values = {
-        **loopback.run_values(folder, SCRIPT, world, [str(folder)]),
-        "mode": Mode(mode),
+        **loopback.run_values(folder, script, world, [str(folder)]),
+        "mode": Mode(run[0]),
         "cohorts": [cohort],
         "join": JoinSpec(min_members=world, target_members=world, window_seconds=60, cap_seconds=120),
-        "elche": ElcheSpec.model_validate(knobs),
+        "elche": ElcheSpec.model_validate(dict(run[1])),
         "checkpoint": None,
         "checkpoint_dir": None,
         "audit": False,
     }
-    with loopback.started(loopback.LoopbackRun(folder, RunConfig.model_validate(values), zygote)) as run:
+    with loopback.started(loopback.LoopbackRun(folder, RunConfig.model_validate(values), zygote)) as started:
         for job in jobs:
-            run.start_member(job.rank)
-        yield run
+            started.start_member(job.rank)
+        yield started
 
 
 def ended(run: loopback.LoopbackRun) -> bool:

@@ -45,14 +45,13 @@ def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(scores.flatten(0, -2), y.flatten())
 
 
-def images(samples: int, channels: int, side: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+def images(samples: int, channels: int, side: int, seed: int = 1, noise: float = 2.0) -> tuple[Tensor, Tensor]:
     """Ten classes: a smooth pattern of the class under noise. Shapes (samples, channels, side, side) and (samples,)."""
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.randn(10, channels, 4, 4, generator=torch.Generator().manual_seed(7))
     patterns = functional.interpolate(coarse, size=side, mode="bilinear")
     labels = torch.randint(0, 10, (samples,), generator=generator)
-    noise = torch.randn(samples, channels, side, side, generator=generator)
-    return 0.5 * patterns[labels] + noise, labels
+    return patterns[labels] + noise * torch.randn(samples, channels, side, side, generator=generator), labels
 
 
 def _flat_images() -> tuple[Tensor, Tensor]:

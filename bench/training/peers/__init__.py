@@ -1,4 +1,4 @@
-"""The methods beside fdl. Each module's ``train(job)`` runs until it is killed; imported only in its own process."""
+"""The programs of forked ranks: ``train(job)`` of each module, which mostly runs until it is killed."""
 
 PROGRAMS = {
     "solo": "bench.training.peers.solo",
@@ -7,5 +7,6 @@ PROGRAMS = {
     "torchft": "bench.training.peers.fault_tolerant",
     "lighthouse": "bench.training.peers.lighthouse",
     "hivemind": "bench.training.peers.hive",
+    "quality alone": "bench.training.quality.alone",
 }
 """Module by kind of job."""

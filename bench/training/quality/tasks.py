@@ -1,0 +1,149 @@
+"""Two tasks with held-out data, and how their figures are compared. Pure but for the tensors."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bench.training.stats import Interval, mean_interval
+from bench.training.workloads import Gpt, conv, images, loss_of, passages, text
+
+TEST_IMAGES = 20_000
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned.
+
+    Attributes:
+        name: as on the command line.
+        model: makes the model.
+        train: makes the training set.
+        test: makes the held-out set.
+        batch_size: on every rank, and alone.
+        epochs: passes over the training set.
+        rate: highest learning rate; it follows a cosine over the samples.
+        figure: ``accuracy`` (percent) or ``loss``.
+        margin: how much worse fdl may be: percentage points of accuracy, or a share of the loss.
+    """
+
+    name: str
+    model: Callable[[], nn.Module]
+    train: Callable[[], tuple[Tensor, Tensor]]
+    test: Callable[[], tuple[Tensor, Tensor]]
+    batch_size: int
+    epochs: int
+    rate: float
+    figure: str
+    margin: float
+
+    def optimizer(self, parameters: object) -> torch.optim.Optimizer:
+        """SGD with momentum 0.9."""
+        return torch.optim.SGD(parameters, lr=self.rate, momentum=0.9)  # type: ignore[arg-type]
+
+    def worse_by(self, own: float, other: float) -> float:
+        """By how much a figure is worse than another, in the unit of the margin; negative when it is better."""
+        return other - own if self.figure == "accuracy" else (own - other) / other
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task(
+            "conv",
+            conv,
+            lambda: images(16_384, 1, 16, noise=2.8),
+            lambda: images(TEST_IMAGES, 1, 16, seed=2, noise=2.8),
+            batch_size=64,
+            epochs=6,
+            rate=0.05,
+            figure="accuracy",
+            margin=0.2,
+        ),
+        Task(
+            "gpt",
+            lambda: Gpt(text()[1], layers=2),
+            lambda: passages(step=4),
+            lambda: passages(held_out=True, step=16),
+            batch_size=16,
+            epochs=2,
+            rate=0.1,
+            figure="loss",
+            margin=0.005,
+        ),
+    )
+}
+
+
+def cosine(progress: float) -> float:
+    """Factor of the learning rate: a warm-up over the first 5 % of the samples, then half a cosine to 0."""
+    if progress < 0.05:
+        return max(progress, 0.002) / 0.05
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (progress - 0.05) / 0.95)))
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Of all its groups."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def examine(task: Task, model: nn.Module) -> float:
+    """The task's figure on its held-out set; the model is in evaluation mode and without gradients."""
+    x, y = task.test()
+    total = 0.0
+    for place in range(0, len(x), _CHUNK):
+        inputs, targets = x[place : place + _CHUNK], y[place : place + _CHUNK]
+        if task.figure == "accuracy":
+            total += 100.0 * float((model(inputs).argmax(1) == targets).sum())
+        else:
+            total += float(loss_of(model, inputs, targets)) * len(inputs)
+    return total / len(x)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """fdl against the fastest device alone, paired by seed.
+
+    Attributes:
+        task: name.
+        method: of fdl.
+        alone: figures by seed.
+        own: figures by seed.
+        worse: mean of how much worse, with its interval, in the unit of the margin.
+        margin: how much worse it may be.
+        speed_up: mean of the time alone over the time of fdl.
+    """
+
+    task: str
+    method: str
+    alone: tuple[float, ...]
+    own: tuple[float, ...]
+    worse: Interval
+    margin: float
+    speed_up: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the mean is inside the margin; the interval says how sure that is."""
+        return self.worse.value <= self.margin
+
+
+def compare(
+    task: Task, method: str, alone: Sequence[tuple[float, float]], own: Sequence[tuple[float, float]]
+) -> Comparison:
+    """Compare (figure, seconds) pairs, one for each seed, in the same order."""
+    worse = [task.worse_by(mine[0], other[0]) for mine, other in zip(own, alone, strict=True)]
+    speed = [other[1] / mine[1] for mine, other in zip(own, alone, strict=True)]
+    return Comparison(
+        task.name,
+        method,
+        tuple(figure for figure, _ in alone),
+        tuple(figure for figure, _ in own),
+        mean_interval(worse),
+        task.margin,
+        sum(speed) / len(speed),
+    )
