@@ -30,6 +30,12 @@ def on(device: int) -> dict[str, str]:
     return {**COHORT, "CUDA_VISIBLE_DEVICES": str(device)}
 
 
+def start(
+    run: loopback.LoopbackRun, ordinal: int, environment: dict[str, str], incarnation: int = 1
+) -> loopback.MemberProcess:
+    return run.start_member(ordinal, incarnation, 30.0, **environment)
+
+
 @contextmanager
 def gpu_run(
     folder: Path, mode: Mode, members: int, *args: str, script: str = "mixed.py", devices: int = 1, vendor: str = VENDOR
@@ -66,7 +72,7 @@ def digests(run: loopback.LoopbackRun) -> list[list[str]]:
 )
 def test_two_members_train_one_model(mode: Mode, options: list[str], tmp_path: Path, figure: Keep) -> None:
     with gpu_run(tmp_path, mode, 2, *options) as run:
-        members = [run.start_member(ordinal, **on(ordinal)) for ordinal in range(2)]
+        members = [start(run, ordinal, on(ordinal)) for ordinal in range(2)]
         assert [member.wait() for member in members] == [0, 0], run.logs(60)
         state = run.state()
         found = digests(run)
@@ -82,7 +88,7 @@ def test_two_members_train_one_model(mode: Mode, options: list[str], tmp_path: P
 @pytest.mark.devices(2)
 def test_one_member_with_two_devices_finds_its_way_and_gives_each_rank_its_own(tmp_path: Path) -> None:
     with gpu_run(tmp_path, Mode.NCCL_CADENCE, 1, devices=2) as run:
-        member = run.start_member(0, **COHORT)
+        member = start(run, 0, COHORT)
         assert member.wait() == 0, run.logs(60)
         found = digests(run)
         assert "NCCL between the 2 devices of this member on node node-0 goes by peer-to-peer." in text(run)
@@ -95,7 +101,7 @@ def test_the_survivor_of_a_sigkill_goes_on_and_the_replacement_joins(mode: Mode,
     samples, epochs = 96_000, 8
     options = ["--samples", str(samples), "--epochs", str(epochs), "--work", "8"]
     with gpu_run(tmp_path, mode, 2, *options) as run:
-        survivor, victim = (run.start_member(ordinal, **on(ordinal)) for ordinal in range(2))
+        survivor, victim = (start(run, ordinal, on(ordinal)) for ordinal in range(2))
         run.wait_state("both train", lambda state: state["window"] >= 20 and len(state["ranks"]) == 2)
         victim.signal_ranks(signal.SIGKILL)
         killed = time.monotonic()
@@ -103,7 +109,7 @@ def test_the_survivor_of_a_sigkill_goes_on_and_the_replacement_joins(mode: Mode,
         victim.wait()
         window = after["window"]
         run.wait_state("alone", lambda state: state["window"] > window + 5 and len(state["ranks"]) == 1)
-        run.start_member(1, 2, **on(1))
+        start(run, 1, on(1), 2)
         run.wait_state("two again", lambda state: len(state["ranks"]) == 2, 120)
         joined = time.monotonic() - killed
         assert survivor.wait() == 0 and run.members[2].wait() == 0, run.logs(80)
@@ -128,7 +134,7 @@ def test_cohorts_of_different_nccl_versions_meet_over_gloo(tmp_path: Path) -> No
     ]
     changes = {"mode": Mode.NCCL_CADENCE, "cohorts": cohorts, "elche": ElcheSpec(anchor=8, max_anchor=32)}
     with loopback.started(loopback.LoopbackRun(tmp_path, RunConfig.model_validate({**values, **changes}))) as run:
-        members = [run.start_member(0, **on(0)), run.start_member(1, **{**on(1), MemberEnv.COHORT: "pinned"})]
+        members = [start(run, 0, on(0)), start(run, 1, {**on(1), MemberEnv.COHORT: "pinned"})]
         assert [member.wait() for member in members] == [0, 0], run.logs(60)
         assert "NCCL inside each of 2 domains (" in text(run), run.logs(60)
         assert prove(run.checkpoints.glob("audit/*.jsonl"), 4096, 2).ok
@@ -136,7 +142,7 @@ def test_cohorts_of_different_nccl_versions_meet_over_gloo(tmp_path: Path) -> No
 
 def test_cuda_touched_before_run_is_refused_with_the_line(tmp_path: Path) -> None:
     with gpu_run(tmp_path, Mode.CPU_CADENCE, 1, script="early.py") as run:
-        member = run.start_member(0, **on(0))
+        member = start(run, 0, on(0))
         assert member.wait() == PodExit.USER_CODE, run.logs(60)
         words = member.words()
     line = (SCRIPTS / "early.py").read_text().splitlines().index("SCALE = torch.ones(1).cuda()") + 1
@@ -146,7 +152,7 @@ def test_cuda_touched_before_run_is_refused_with_the_line(tmp_path: Path) -> Non
 
 def test_a_member_without_a_device_is_refused_in_an_nccl_mode(tmp_path: Path) -> None:
     with gpu_run(tmp_path, Mode.NCCL_CADENCE, 1, vendor="cpu") as run:
-        member = run.start_member(0, **on(0))
+        member = start(run, 0, on(0))
         assert member.wait() == PodExit.REFUSED, run.logs(60)
         words = member.words()
     for part in ("digits-cpu-0-1", "spec.mode", "cpu-cadence"):
@@ -155,7 +161,7 @@ def test_a_member_without_a_device_is_refused_in_an_nccl_mode(tmp_path: Path) ->
 
 def test_a_cpu_member_beside_devices_trains_on_its_processor(tmp_path: Path) -> None:
     with gpu_run(tmp_path, Mode.CPU_CADENCE, 1, script="where.py", vendor="cpu") as run:
-        member = run.start_member(0, **COHORT)
+        member = start(run, 0, COHORT)
         assert member.wait() == 0, run.logs(60)
         assert "trained on cpu" in text(run), run.logs(60)
 
@@ -171,7 +177,7 @@ def test_a_device_and_a_processor_train_one_model_in_a_cpu_mode(tmp_path: Path) 
     ]
     changes = {"mode": Mode.CPU_CADENCE, "cohorts": cohorts, "elche": ElcheSpec(anchor=8, max_anchor=32)}
     with loopback.started(loopback.LoopbackRun(tmp_path, RunConfig.model_validate({**values, **changes}))) as run:
-        members = [run.start_member(0, **on(0)), run.start_member(1, **{MemberEnv.COHORT: "cpu"})]
+        members = [start(run, 0, on(0)), start(run, 1, {MemberEnv.COHORT: "cpu"})]
         assert [member.wait() for member in members] == [0, 0], run.logs(60)
         assert "trained on cpu" in text(run) and "trained on cuda:0" in text(run), run.logs(60)
         assert prove(run.checkpoints.glob("audit/*.jsonl"), 4096, 2).ok
