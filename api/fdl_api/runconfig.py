@@ -57,6 +57,11 @@ class RunConfig(Resolved):
     data_sentinel: str | None = None
     audit: bool = Field(default=False, description="Loaders log every index below checkpoint_dir/audit.")
     failure_policy: FailurePolicySpec
+    stall_seconds: float = Field(
+        default=120.0,
+        gt=0.0,
+        description="Seconds, at least, that all others wait for a member without progress before it is suspended.",
+    )
     script: ScriptConfig
     allow_fresh_start: bool = Field(
         default=False, description="Train from the start when all members died and no checkpoint can be loaded."

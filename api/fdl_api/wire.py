@@ -64,6 +64,8 @@ class EpochCause(StrEnum):
     DEATH = "death"
     REFORM = "reform"
     """Unchanged members after a failed reduce that nobody's death explains."""
+    SUSPEND = "suspend"
+    """Without members that are alive and made no progress while all others waited; they hear of it too."""
 
 
 class EpochMember(Message):
@@ -87,8 +89,14 @@ class Device(Message):
 class Position(Message):
     """A committed point of the training: the window and where it stands in the data."""
 
-    epoch: int = Field(description="Membership epoch in which the window was committed; 0 from a checkpoint.")
+    epoch: int = Field(description="Membership epoch in which the window was committed; 0 when that is not known.")
     window: int = Field(description="Number of the last committed window of the run; 0 before the first.")
+    attempt: int = Field(default=0, description="Attempt of the run in which it was committed; 0 when not known.")
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Of two positions that checkpoints hold, the higher one is the newer: the window alone does not tell."""
+        return self.attempt, self.epoch, self.window
 
 
 class Echo(Message):
@@ -464,7 +472,7 @@ class MemberState(Message):
     cohort: str
     ordinal: int
     incarnation: int
-    state: Literal["joining", "ready", "active", "leaving", "dead", "refused", "finished"]
+    state: Literal["joining", "ready", "active", "leaving", "suspended", "dead", "refused", "finished"]
     phase: Phase | None = None
     reason: str = Field(default="", max_length=64)
     message: str = Field(default="", max_length=2048)
@@ -513,6 +521,7 @@ class State(Message):
     refusals: list[Refuse] = Field(default_factory=list, max_length=16)
     stale_messages: int = 0
     deaths: int = 0
+    suspensions: int = Field(default=0, description="How often a member was suspended: alive, without progress.")
     recoveries: list[float] = Field(
         default_factory=list, max_length=64, description="Seconds from each death to the next committed window."
     )

@@ -16,7 +16,7 @@ class Ending(RunState):
             return self._stopped(now)
         self.outcome = Outcome.STOPPING
         self.reason, self.message = stop.reason, stop.message
-        waiting = self.seats.in_state(SeatState.JOINING, SeatState.READY)
+        waiting = self.seats.in_state(SeatState.JOINING, SeatState.READY, SeatState.SUSPENDED)
         out = [send for seat in waiting for send in self._dismiss(seat, SeatState.FINISHED)]
         return out + [(uid, stop) for uid in self.epochs.uids()]
 

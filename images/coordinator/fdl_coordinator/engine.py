@@ -3,8 +3,10 @@
 No I/O and no clock: the server calls one method an event with the time in seconds (any monotonic clock) and
 sends what the method returned. docs/protocol.md says why each step is safe. The class is built in
 layers, each a module: :mod:`runstate` (records and small steps), :mod:`ending`, :mod:`succession`,
-:mod:`opening`, and here the events.
+:mod:`suspension`, :mod:`opening`, and here the events.
 """
+
+from dataclasses import replace
 
 from fdl_api.reasons import Ended, Refusal
 from fdl_api.termination import Cause
@@ -120,16 +122,12 @@ class Engine(Opening):
         known = seat.ranks.get(hello.local_rank)
         rank = RankSeat(uid=uid, hello=hello, last_heard=now, progressed_at=now)
         if known is not None:
-            rank.finished, rank.window, rank.formed, rank.final = (
-                known.finished,
-                known.window,
-                known.formed,
-                known.final,
-            )
-        rank.window = max(rank.window, hello.committed.window)
+            rank = replace(known, hello=hello, last_heard=now, connected=True)  # to dial again is no progress
+        held = hello.committed.window
+        rank.window = max(rank.window, held if hello.echo is not None else min(held, self.progress.window))
         seat.ranks[hello.local_rank] = rank
         out: list[Send] = [(uid, Accept(generation=self.generation))]
-        out += self._settle_state(seat)
+        out += self._settle_state(seat) + self._tell_suspended(seat)
         if hello.echo is not None:
             out += self._echo(hello, now)
         if self.stop is not None:
@@ -143,6 +141,8 @@ class Engine(Opening):
         if rank is None or seat is None or not rank.connected or seat.state in GONE:
             return []
         rank.connected = False
+        if seat.state is SeatState.SUSPENDED:
+            return []  # nobody waits for it; when it dials again it hears that it was suspended
         if rank.finished:
             return self._maybe_done(now)
         if self.rebuild_until is not None:
@@ -188,11 +188,13 @@ class Engine(Opening):
     def committed(self, rank_uid: str, report: WindowCommitted, now: float) -> list[Send]:
         """A rank committed a window."""
         rank = self.seats.rank(rank_uid)
-        if rank is None:
+        if rank is None or self._is_void(rank_uid, report):
             return []
+        rank.seasoned = rank.seasoned or rank.batches > 0
         rank.window = max(rank.window, report.window)
         rank.final = rank.final or report.final
         rank.epoch = max(rank.epoch, report.epoch)
+        self.window_times.committed(report.window, now)
         self.progress.committed(report, now)
         if self.epochs.current is not None and report.epoch >= self.epochs.current.epoch:
             self.reduce_failed_at = None
@@ -222,15 +224,17 @@ class Engine(Opening):
         return self._advance(now)
 
     def saved(self, rank_uid: str, report: CheckpointSaved, now: float) -> list[Send]:
-        """A checkpoint is durable."""
+        """A checkpoint is durable. The last one may be written by a successor of the writer that could not."""
         self.progress.saved(report)
+        if report.final and self.unsaved:
+            self.unsaved, self.reason, self.message = False, "", ""
         return []
 
     def save_failed(self, rank_uid: str, report: CheckpointFailed, now: float) -> list[Send]:
         """A checkpoint could not be written."""
         self.progress.save_failed(report)
         if report.final and self.outcome not in (Outcome.FAILED, Outcome.SUSPENDED):
-            self.reason, self.message = report.reason, report.message
+            self.unsaved, self.reason, self.message = True, report.reason, report.message
         return []
 
     def evaluated(self, rank_uid: str, report: Evaluated, now: float) -> list[Send]:
@@ -285,6 +289,8 @@ class Engine(Opening):
             out += self._cancel(planned)
         if self.reduce_failed_at is not None and now - self.reduce_failed_at > REFORM_SECONDS:
             out += self._reform(now)
+        out += self._suspend_stalled(now)
+        self._welcome_back(now)
         return out + self._save_on_request() + self._advance(now)
 
     def _save_on_request(self) -> list[Send]:
@@ -302,7 +308,7 @@ class Engine(Opening):
         or its only member stopped for a moment, and there is no survivor whom a verdict would help.
         """
         living = list(self.seats.living())
-        silent = [seat for seat in living if self._silent(seat, now)]
+        silent = [seat for seat in living if seat.state is not SeatState.SUSPENDED and self._silent(seat, now)]
         ranks = [rank for seat in living for rank in seat.ranks.values() if rank.connected]
         if not silent or any(self._heard(rank, now) for rank in ranks):
             return silent
@@ -319,6 +325,7 @@ class Engine(Opening):
         for seat in self.seats.living():
             for rank in seat.ranks.values():
                 rank.last_heard = min(now, rank.last_heard + away)
+                rank.progressed_at = min(now, rank.progressed_at + away)
         if self.epochs.planned is not None:
             self.epochs.planned.made_at += away
         if self.reduce_failed_at is not None:
@@ -329,6 +336,12 @@ class Engine(Opening):
     def _went_apart(self, echo: Echo) -> bool:
         """Whether a rank comes from a part of the cohort that a replaced coordinator led on, while it was cut off."""
         return self.rebuild_until is None and self.epochs.is_foreign(echo.epoch)
+
+    def _is_void(self, rank_uid: str, report: WindowCommitted) -> bool:
+        """Whether a commit was made apart from the run: by a rank that was suspended and had not heard of it yet."""
+        seat, current = self.seats.get(rank_uid.rpartition("/")[0]), self.epochs.current
+        outside = seat is not None and seat.state in (SeatState.SUSPENDED, SeatState.READY)
+        return outside and current is not None and report.epoch < current.epoch
 
     def _settle_state(self, seat: Seat) -> list[Send]:
         if seat.state is SeatState.JOINING and seat.complete:

@@ -5,10 +5,10 @@ from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, Outcome, Stop
 from fdl_coordinator import formation, gate
 from fdl_coordinator.runstate import ENDED, Send, in_order
 from fdl_coordinator.seats import Seat, SeatState
-from fdl_coordinator.succession import Succession
+from fdl_coordinator.suspension import Suspension
 
 
-class Opening(Succession):
+class Opening(Suspension):
     """The start of the cohort and the planned epochs after it."""
 
     def _advance(self, now: float) -> list[Send]:
@@ -44,8 +44,14 @@ class Opening(Succession):
         for seat in ready:
             seat.state = SeatState.ACTIVE
         self.outcome = Outcome.TRAINING
-        self.progress.restarted(max(rank.hello.committed.window for seat in ready for rank in seat.ranks.values()))
+        ranks = [rank for seat in ready for rank in seat.ranks.values()]
+        self.progress.restarted(max((rank.hello.committed for rank in ranks), key=lambda held: held.order).window)
+        self.window_times.restarted()
         self.settled = self.progress.window
+        for rank in ranks:
+            rank.window = (
+                self.settled
+            )  # the newest checkpoint is given to all; of a part that was cut off, it is not it
         return out + self._announce(self.epochs.begin(members, EpochCause.START))
 
     def _target(self) -> int:

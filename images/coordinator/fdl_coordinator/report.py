@@ -73,6 +73,7 @@ class Progress:
         self.refusals: deque[Refuse] = deque(maxlen=KEPT_REFUSALS)
         self.stale_messages = 0
         self.deaths = 0
+        self.suspensions = 0
         self.died_at: float | None = None
         self.goodput = Goodput()
         self.recoveries: deque[float] = deque(maxlen=KEPT_RECOVERIES)
@@ -102,7 +103,12 @@ class Progress:
 
     def restarted(self, window: int) -> None:
         """The cohort starts (again) from a checkpoint of this window, which may lie behind the last commit."""
-        self.window = self.durable = window
+        self.durable = window
+        self.fell_back(window)
+
+    def fell_back(self, window: int) -> None:
+        """Those who held later windows are gone: training goes on behind this one."""
+        self.window = window
         self.points.clear()
         self.goodput.restarted()
 
@@ -208,6 +214,7 @@ def snapshot(engine: "RunState") -> State:
         refusals=list(progress.refusals),
         stale_messages=progress.stale_messages,
         deaths=progress.deaths,
+        suspensions=progress.suspensions,
         recoveries=list(progress.recoveries),
         goodput=round(goodput, 4) if goodput is not None else None,
     )

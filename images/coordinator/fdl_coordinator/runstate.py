@@ -22,6 +22,7 @@ from fdl_coordinator.epochs import EpochBook, Planned
 from fdl_coordinator.rendezvous import Rendezvous
 from fdl_coordinator.report import Progress
 from fdl_coordinator.seats import GONE, RankSeat, Seat, SeatBook, SeatState
+from fdl_coordinator.stalling import WindowTimes
 
 ENDED = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUSPENDED)
 """Outcomes after which nothing of this attempt comes back."""
@@ -56,6 +57,8 @@ class RunState:
         self.stop: Stop | None = None
         self.save_asked = ""
         self.settled = 0
+        self.window_times = WindowTimes()
+        self.unsaved = False
 
     def _announce(self, epoch: Epoch) -> list[Send]:
         closed: list[Send] = list(self.store.close_below(epoch.epoch))

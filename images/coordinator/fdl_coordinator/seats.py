@@ -1,5 +1,6 @@
 """Records of the members and ranks that the coordinator knows."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,8 @@ class SeatState(StrEnum):
     READY = "ready"
     ACTIVE = "active"
     LEAVING = "leaving"
+    SUSPENDED = "suspended"
+    """Alive without progress: the epoch goes on without it, and it comes back as a joiner."""
     DEAD = "dead"
     REFUSED = "refused"
     FINISHED = "finished"
@@ -40,6 +43,8 @@ class RankSeat:
     """Newest window that the rank reported as committed."""
     formed: int = 0
     """Newest epoch whose group the rank has formed."""
+    seasoned: bool = False
+    """Whether it has committed a window that it trained for: its first batch, and compilation, are behind it."""
     final: bool = False
     finished: bool = False
 
@@ -59,6 +64,11 @@ class Seat:
     ranks: dict[int, RankSeat] = field(default_factory=dict)
     reason: str = ""
     message: str = ""
+    stalls: int = 0
+    """How often it was suspended lately."""
+    suspended_at: float = -math.inf
+    welcome_at: float = 0.0
+    """Time before which it is not taken back."""
 
     @property
     def uid(self) -> str:

@@ -3,14 +3,17 @@
 from collections.abc import Iterable
 
 from fdl_api.reasons import Ended, Refusal
-from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, Outcome, RankHello
+from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, EpochMember, Outcome, RankHello
 from fdl_coordinator import gate
 from fdl_coordinator.ending import Ending
-from fdl_coordinator.runstate import Send
+from fdl_coordinator.runstate import Send, in_order
 from fdl_coordinator.seats import Seat, SeatState
 
 EXPECTED_GRACE_SECONDS = 10.0
 """Further time to come back for ranks whose pods the operator sees alive: a dial into the void fails only slowly."""
+
+_APART = (SeatState.SUSPENDED, SeatState.READY)
+"""Members outside of the present epoch. Those of them who have been in one may hold a state of the running training."""
 
 
 class Succession(Ending):
@@ -50,8 +53,9 @@ class Succession(Ending):
             return out + self._cancel(planned)
         return out + self._after_death(gone, now)
 
-    def _after_death(self, gone: list[str], now: float) -> list[Send]:
-        survivors = [member for member in self.epochs.successors() if member.uid not in gone]
+    def _after_death(self, gone: list[str], now: float, cause: EpochCause = EpochCause.DEATH) -> list[Send]:
+        """The next epoch, of those who are left."""
+        survivors = [member for member in self.epochs.successors() if member.uid not in gone] or self._heirs()
         stranded = [seat for seat in self.seats.in_state(SeatState.LEAVING) if not self._among(seat, survivors)]
         out = [send for seat in stranded for send in self._dismiss(seat, SeatState.FINISHED)]
         planned = self.epochs.planned
@@ -59,22 +63,38 @@ class Succession(Ending):
             out += self._cancel(planned)
         self.reduce_failed_at = None
         if not survivors:
+            behind = [seat for seat in self.seats.in_state(*_APART) if any(rank.epoch for rank in seat.ranks.values())]
+            out += self._dead(behind, Ended.FENCED, "all others are gone, and a checkpoint has more than it holds", now)
             self._start_over(now)
             if self.stop is not None:
                 return out + self._stopped(now)
             return out
-        for seat in self.seats.in_state(SeatState.READY):
+        for seat in self.seats.in_state(*_APART):
             if self._among(seat, survivors):
-                seat.state = SeatState.ACTIVE
+                seat.state, seat.reason, seat.message = SeatState.ACTIVE, "", ""
         if self.outcome is Outcome.TRAINING:
             self.outcome = Outcome.RECOVERING
         for member in survivors:
             if (rank := self.seats.rank(member.uid)) is not None:
                 rank.finished = False  # the dead one may have been the writer of the last checkpoint
-        out += self._announce(self.epochs.begin(survivors, EpochCause.DEATH, gone))
+        out += self._announce(self.epochs.begin(survivors, cause, gone))
         if self.stop is not None:
             out += [(member.uid, self.stop) for member in survivors]
         return out + self._settle(now) + self._maybe_done(now)
+
+    def _heirs(self) -> list[EpochMember]:
+        """Suspended members that go on when all others have died, unless a checkpoint has more than they hold."""
+        if self.stop is not None:
+            return []
+        seats = [seat for seat in self.seats.in_state(*_APART) if seat.complete]
+        ranks = [rank for seat in seats for rank in in_order(seat) if rank.epoch > 0]
+        held = max((rank.window for rank in ranks), default=0)
+        if not ranks or held < self.progress.durable:
+            return []
+        self.progress.fell_back(held)
+        self.window_times.restarted()
+        self.settled = min(self.settled, held)
+        return [rank.as_member() for rank in ranks]
 
     def _reform(self, now: float) -> list[Send]:
         """A reduce failed and nobody is dead: the same members form a new group."""

@@ -112,7 +112,15 @@ def assemble(
         fabric_of(member, device),
     )
     saver = _saver(directory, member, (model_digest, specs), resumed, cohort.line)
-    replica = Replica(state, optimizer, control, spec, writable=saver is not None)
+    replica = Replica(
+        state,
+        optimizer,
+        control,
+        spec,
+        writable=saver is not None,
+        attempt=member.config.attempt if member else 1,
+        origin=resumed.order[:2] if resumed.order is not None else (0, 0),
+    )
     audit = _audit(directory, member)
     reporter = hello.reporter = Reporter(cohort.line, control)
     loader.audit = audit
@@ -194,7 +202,8 @@ class _Hello:
         self._specs = specs
         self._data_digest = data_digest
         self._books = control.ledger
-        self._start = wire.Position(epoch=0, window=control.window)
+        attempt, epoch, _ = resumed.order or (0, 0, 0)
+        self._start = wire.Position(epoch=epoch, window=control.window, attempt=attempt)
         self._problem = resumed.problem
 
     def __call__(self) -> wire.RankHello:

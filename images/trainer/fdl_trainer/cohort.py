@@ -119,6 +119,22 @@ class Cohort:
             epoch = self._book.get(number)
             return epoch is not None and epoch.cause is wire.EpochCause.START
 
+    def apart(self, number: int) -> bool:
+        """Whether the cohort has gone on without this rank in or before an epoch: what it holds is not of the run."""
+        with self.line.lock:
+            return self._book.get(number) is not None and self._book.apart(number)
+
+    def suspends(self, number: int) -> bool:
+        """Whether an epoch is without this rank until it goes on."""
+        with self.line.lock:
+            return self._book.get(number) is not None and self._book.suspends(number)
+
+    def left_behind(self) -> bool:
+        """Whether this rank is to leave its work: the cohort has gone on without it."""
+        with self.line.lock:
+            epoch = self._book.immediate()
+            return epoch is not None and self._book.apart(epoch.epoch)
+
     def enter(self, number: int) -> bool:
         """Make an epoch the present one and wait for its group.
 

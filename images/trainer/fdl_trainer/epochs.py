@@ -1,7 +1,7 @@
 """What a rank has heard of membership epochs, and which of them it must or may go to next. Pure.
 
 Two kinds, told apart by their cause: a *planned* one (join, leave) is switched to at the boundary where the reduced
-tail says that everybody is ready for it; an *immediate* one (start, death, reform) at the next chance.
+tail says that everybody is ready for it; an *immediate* one (start, death, reform, suspend) at the next chance.
 """
 
 from dataclasses import dataclass, field
@@ -72,17 +72,21 @@ class EpochBook:
     def _left_out(self, epoch: Epoch) -> bool:
         """Whether a planned epoch takes this rank in anew: the cohort has gone on from an epoch without it.
 
-        That happens to a rank that came back too late to a restarted coordinator. It must not wait for a boundary of
-        its own epoch, which has no members any more.
+        That happens to a rank that was suspended, or came back too late to a restarted coordinator. It must not wait
+        for a boundary of its own epoch, which has no members any more.
         """
-        number = epoch.epoch
-        return (
-            self.present > 0
-            and number in self._confirmed
-            and epoch.previous > self.present
-            and epoch.previous not in self._heard
-            and self.includes(number)
-        )
+        return epoch.epoch in self._confirmed and self.includes(epoch.epoch) and self.apart(epoch.epoch)
+
+    def apart(self, number: int) -> bool:
+        """Whether the cohort goes on without this rank in an epoch, or has done so before it."""
+        if not self.includes(number):
+            return True
+        previous = self._heard[number].previous
+        return 0 < self.present < previous and not (previous in self._heard and self.includes(previous))
+
+    def suspends(self, number: int) -> bool:
+        """Whether an epoch is without this rank only until it goes on."""
+        return self._heard[number].cause is EpochCause.SUSPEND and not self.includes(number)
 
     def joining(self) -> Epoch | None:
         """For a rank without an epoch: the one that it is to enter, once the coordinator has confirmed it."""

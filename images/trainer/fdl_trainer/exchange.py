@@ -11,7 +11,7 @@ import torch
 
 from fdl_trainer.groups import Group, Interrupt
 
-ROW = 6
+ROW = 8
 
 
 @dataclass(frozen=True, order=True)
@@ -21,6 +21,9 @@ class Held:
     Attributes:
         live: its state is that of the running training; false for a joiner and after a start from a checkpoint.
         window: its newest committed window.
+        attempt: attempt of the run in which it was committed. It and ``epoch`` tell the checkpoints apart that ranks
+            start from; within a running training the window does.
+        epoch: membership epoch in which it was committed.
         entered: the newest epoch whose members its control state knows.
         digest: 24 bits over the control state.
         stopped: the run stopped at that window.
@@ -33,6 +36,19 @@ class Held:
     digest: int = 0
     stopped: bool = False
     writable: bool = False
+    attempt: int = 0
+    epoch: int = 0
+
+    @property
+    def worth(self) -> tuple[int, ...]:
+        """The higher, the newer. A live state outweighs any other, and of two the one that has committed more.
+
+        What is not live comes from checkpoints, where the window alone does not tell: a part of the cohort that was cut
+        off goes on counting (docs/protocol.md, Checkpoints).
+        """
+        if self.live:
+            return 1, self.window, self.entered
+        return 0, self.attempt, self.epoch, self.window, self.entered
 
     def row(self) -> list[float]:
         """The rank's row."""
@@ -43,12 +59,15 @@ class Held:
             float(self.digest),
             float(self.stopped),
             float(self.writable),
+            float(self.attempt),
+            float(self.epoch),
         ]
 
     @classmethod
     def of(cls, row: Sequence[float]) -> "Held":
         """Inverse of :meth:`row`."""
-        return cls(bool(row[0]), int(row[1]), int(row[2]), int(row[3]), bool(row[4]), bool(row[5]))
+        live, window, entered, digest, stopped, writable, attempt, epoch = (int(value) for value in row)
+        return cls(bool(live), window, entered, digest, bool(stopped), bool(writable), attempt, epoch)
 
 
 @dataclass(frozen=True)
@@ -92,13 +111,13 @@ class Decision:
 
 
 def decide(held: Sequence[Held]) -> Decision:
-    """Choose the donor: a live state before any other, then the highest window, the newest epoch, the lowest rank.
+    """Choose the donor: of the highest worth (:attr:`Held.worth`), the lowest rank.
 
     At a start nobody is live, so that the donor gives its state to all: random initialisation differs between device
     kinds, and checkpoints between nodes.
     """
-    best = max((row.live, row.window, row.entered) for row in held)
-    donor = next(rank for rank, row in enumerate(held) if (row.live, row.window, row.entered) == best)
+    best = max(row.worth for row in held)
+    donor = next(rank for rank, row in enumerate(held) if row.worth == best)
     rows = tuple(held)
     draft = Decision(donor, False, False, False, None, rows)
     ranks = range(len(rows))

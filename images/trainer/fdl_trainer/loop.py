@@ -22,6 +22,7 @@ class Loop(Windows):
     """Delivers the rest of the window that :attr:`_source_work` belongs to."""
     _source_work: WindowWork | None = None
     _source_batches: int = 0
+    _settled_end: bool = False
     _busy_ms: float = 0.0
     """Time that this rank has spent on that window, without waiting for averages."""
 
@@ -32,12 +33,13 @@ class Loop(Windows):
             RunEndedError: this rank has to end: fenced, refused, dismissed, or without a coordinator for too long.
         """
         self._join()
-        while not self.over:
-            yield from self._train()
-            self._boundary()
-        if self.overlap:
-            self.replica.model.apply()  # corrections are rounded: only the committed state is equal on all ranks
-        self._await_settled()
+        while not self._settled_end:
+            while not self.over:
+                yield from self._train()
+                self._boundary()
+            if self.overlap:
+                self.replica.model.apply()  # corrections are rounded: only the committed state is equal on all ranks
+            self._await_settled()
 
     def until_done(self, each: Callable[[], None]) -> wire.Done:
         """Wait for the coordinator's Done; ``each`` runs before every wait, since the writer may change."""
@@ -120,7 +122,11 @@ class Loop(Windows):
         return elche.should_stop(self._busy_ms, state.ms_per_batch(self.uid), length, work.batches, work.batches + left)
 
     def _called_away(self) -> bool:
-        """Whether an overlapped reduce has failed, or a death was announced: others wait for this rank already."""
+        """Whether to leave the window: an overlapped reduce has failed or a death was announced, so that others wait
+        for this rank already; or they have gone on without it.
+        """
+        if self.cohort.left_behind():
+            return True
         failed = self.course.sent is not None and self.flight is None
         return self.overlap and (failed or self.cohort.next_immediate() is not None)
 
@@ -147,11 +153,17 @@ class Loop(Windows):
             self._send()
 
     def _await_settled(self) -> None:
-        """After the last window: wait until all have it, helping those who lack it."""
+        """After the last window: wait until all have it, helping those who lack it.
+
+        Returns too when there is more to train: a rank that the run had gone on without takes over what others hold.
+        """
         self._phase(wire.Phase.WAIT)
         window = self.replica.control.window
         while max(self._settled, self.cohort.line.settled) < window and self.cohort.line.done is None:
             self.cohort.line.check()
             if not self._switch_if_told():
                 self.cohort.line.wait(NEWS_SECONDS)
+            elif not self.over:
+                return
         self._settle(window)
+        self._settled_end = True

@@ -30,6 +30,9 @@ class Replica:
         optimizer: the script's optimizer; its state stays local and goes to joiners.
         control: the state to start from: fresh, or from a checkpoint.
         spec: the run's configuration.
+        writable: this rank can write checkpoints.
+        attempt: attempt of the run.
+        origin: attempt and epoch of the checkpoint that ``control`` is from; zeros without one.
 
     Attributes:
         live: the state is that of the running training.
@@ -39,7 +42,15 @@ class Replica:
     """
 
     def __init__(
-        self, model: ModelState, optimizer: torch.optim.Optimizer, control: Control, spec: PlanSpec, *, writable: bool
+        self,
+        model: ModelState,
+        optimizer: torch.optim.Optimizer,
+        control: Control,
+        spec: PlanSpec,
+        *,
+        writable: bool,
+        attempt: int = 1,
+        origin: tuple[int, int] = (0, 0),
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -50,6 +61,8 @@ class Replica:
         self.stopped = False
         self.writer: int | None = None
         self.writable = writable
+        self._attempt = attempt
+        self._origin = origin
 
     @property
     def divergence(self) -> float:
@@ -58,8 +71,16 @@ class Replica:
 
     def held(self) -> Held:
         """What this rank holds, for the exchange."""
+        attempt, epoch = max(self._origin, (self._attempt, self.entered)) if self.entered else self._origin
         return Held(
-            self.live, self.control.window, self.entered, plan.digest(self.control), self.stopped, self.writable
+            live=self.live,
+            window=self.control.window,
+            entered=self.entered,
+            digest=plan.digest(self.control),
+            stopped=self.stopped,
+            writable=self.writable,
+            attempt=attempt,
+            epoch=epoch,
         )
 
     def commit(self, wire: Wire, tail: Tail, *, delta: bool = False, alpha: float = 1.0) -> bool:

@@ -48,8 +48,14 @@ class Switching(Standing):
         if not place:
             if self.leaving:
                 self._await_dismissal()
+            if cohort.suspends(number):
+                self._stand_by(number)
+                return
             raise fenced(f"Membership epoch {number} goes on without this rank: the coordinator had given it up.")
         self.packed = None
+        if cohort.starts(number) or cohort.apart(number):
+            replica.live = False  # the run has gone on without what this rank may have committed since
+        before = replica.control.window
         if not cohort.enter(number):
             return
         assert cohort.group is not None and cohort.epoch is not None
@@ -61,7 +67,8 @@ class Switching(Standing):
         except InterruptedCollectiveError:
             return
         if self.audit is not None:
-            for window in void:
+            lost = range(replica.control.window + 1, before + 1) if self._started else ()  # its own commits, apart
+            for window in (*lost, *void):
                 self.audit.void(window)
         self._entered(number, cohort.epoch)
 
@@ -79,6 +86,15 @@ class Switching(Standing):
         self._started = True
         self.reporter.entered(epoch, self.replica.control)
         log.info("epoch %d (%s): rank %d of %d, window %d", number, epoch.cause, self.cohort.rank, ranks, window + 1)
+
+    def _stand_by(self, number: int) -> None:
+        """Wait to be taken in anew: this rank had kept all others waiting, and they go on without it."""
+        log.warning("epoch %d goes on without this rank, for which all had waited; it comes back as a joiner", number)
+        self._phase(wire.Phase.WAIT)
+        while self.cohort.next_immediate() == number:
+            self._say_leaving()
+            self._check()
+            self.cohort.line.wait(NEWS_SECONDS)
 
     def _await_dismissal(self) -> None:
         """A leaver's last act: wait until its last window is settled."""

@@ -87,6 +87,10 @@ class SimulatedRank:
     settled: int = 0
     done: wire.Done | None = None
     refused: wire.Refuse | None = None
+    stuck: bool = False
+    """Hangs in a batch: alive, without progress, deaf to what its control thread hears."""
+    suspended: bool = False
+    """Was told that the others go on without it."""
     heard: list[wire.Message] = field(default_factory=list)
 
     @property
@@ -135,8 +139,18 @@ class Cohort:
             self.deliver(self.engine.tick(self.now))
 
     def beat(self, rank: SimulatedRank) -> wire.Heartbeat:
+        """Ranks finish a batch each 0.1 s. When one is stuck, the others stand in the reduce."""
         epoch = rank.epoch.epoch if rank.epoch is not None else 0
-        return wire.Heartbeat(phase=wire.Phase.TRAIN, epoch=epoch, window=rank.window, progress=int(self.now * 10))
+        progress, phase = int(self.now * 10), wire.Phase.TRAIN
+        if rank.stuck:
+            progress = -1
+        elif rank.suspended or rank.epoch is None:
+            progress, phase = -3, wire.Phase.WAIT
+        elif any(other.stuck for other in self.training()):
+            progress, phase = -2, wire.Phase.REDUCE
+        return wire.Heartbeat(
+            phase=phase, epoch=epoch, window=rank.window, progress=progress, batches=1 if rank.epoch is not None else 0
+        )
 
     def window(self, final: bool = False) -> None:
         """The present members commit one window together, and switch where all of them may."""
@@ -156,6 +170,7 @@ class Cohort:
             for uid in [member.uid for member in target.members]:
                 self.ranks[uid].epoch, self.ranks[uid].confirmed = target, None
                 self.ranks[uid].window = members[0].window
+                self.ranks[uid].suspended = False
         self.pass_time(0.2)
 
     def finish(self, saved: Saved = Saved.SAVED) -> None:
@@ -190,12 +205,16 @@ class Cohort:
             if not any(known.epoch == message.epoch and known.planned == message.planned for known in self.epochs):
                 self.epochs.append(message)
             planned_cause = message.cause in (wire.EpochCause.JOIN, wire.EpochCause.LEAVE)
+            included = rank.uid in [member.uid for member in message.members]
+            if message.cause is wire.EpochCause.SUSPEND and not included:
+                rank.suspended = True
+                return
             if not message.planned and planned_cause:
                 rank.confirmed = message
                 return
             if not message.planned:
-                rank.epoch, rank.confirmed = message, None
-            if rank.uid in [member.uid for member in message.members]:
+                rank.epoch, rank.confirmed, rank.suspended = message, None, False
+            if included:
                 self.deliver(self.engine.formed(rank.uid, wire.EpochFormed(epoch=message.epoch), self.now))
         elif isinstance(message, wire.EpochCancelled):
             if rank.confirmed is not None and rank.confirmed.epoch == message.epoch:

@@ -55,6 +55,24 @@ class TestStart:
         cohort.dial(1)
         assert len(cohort.epochs) == 1
 
+    def test_the_newest_checkpoint_is_that_of_the_highest_attempt_and_epoch(self) -> None:
+        cohort = Cohort()
+        cohort.dial(0, committed=wire.Position(attempt=1, epoch=3, window=90))
+        cohort.dial(1, committed=wire.Position(attempt=1, epoch=4, window=70))
+        cohort.dial(2, committed=wire.Position(attempt=1, epoch=4, window=70))
+        assert cohort.engine.progress.window == 70
+        for uid in ("m1.1/0", "m2.1/0"):
+            report = wire.WindowCommitted(epoch=1, window=71, samples=710, data_epoch=0)
+            cohort.deliver(cohort.engine.committed(uid, report, cohort.now))
+        assert cohort.engine.settled == 70, "the first member has not committed 71: it only held 90 of another part"
+
+    def test_a_joiners_checkpoint_settles_nothing(self) -> None:
+        cohort = three()
+        cohort.window()
+        cohort.dial(3, committed=wire.Position(attempt=1, epoch=1, window=90))
+        seat = cohort.engine.seats.by_uid["m3.1"]
+        assert seat.ranks[0].window == 1
+
     def test_a_member_that_vanishes_before_the_start_frees_its_seat_and_may_come_back(self) -> None:
         cohort = Cohort()
         rank = cohort.dial(0)
@@ -351,6 +369,20 @@ class TestEnd:
         cohort.deliver(cohort.engine.save_failed("m0.1/0", failed, cohort.now))
         cohort.finish()
         assert cohort.engine.outcome is wire.Outcome.FAILED and cohort.engine.reason == Ended.CHECKPOINT_FULL
+
+    def test_a_later_writer_that_can_write_it_mends_that(self) -> None:
+        cohort = three()
+        cohort.window(final=True)
+        failed = wire.CheckpointFailed(window=1, reason=Ended.CHECKPOINT_FULL, message="no space left", final=True)
+        cohort.deliver(cohort.engine.save_failed("m0.1/0", failed, cohort.now))
+        cohort.kill(cohort.ranks["m0.1/0"])
+        saved = wire.CheckpointSaved(window=1, samples=10, path="ckpt-1", size_bytes=1, stall_ms=0.0, write_ms=0.0)
+        cohort.deliver(cohort.engine.saved("m1.1/0", saved, cohort.now))
+        assert cohort.engine.reason == Ended.CHECKPOINT_FULL, "that was not the last one"
+        final = saved.model_copy(update={"final": True})
+        cohort.deliver(cohort.engine.saved("m1.1/0", final, cohort.now))
+        cohort.finish()
+        assert cohort.engine.outcome is wire.Outcome.SUCCEEDED and cohort.engine.reason == Ended.COMPLETED
 
     def test_suspend_saves_and_lets_all_go_without_fault(self) -> None:
         cohort = three()

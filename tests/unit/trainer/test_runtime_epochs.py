@@ -99,3 +99,52 @@ def test_a_late_member_enters_the_death_before_the_plan_that_follows_it() -> Non
     book.hear(epoch(4, EpochCause.JOIN, "a", "c", previous=3))
     immediate = book.immediate()
     assert immediate is not None and immediate.epoch == 3
+
+
+def test_a_suspended_rank_stands_by_and_comes_back_as_a_joiner() -> None:
+    book = in_first("b")
+    book.hear(epoch(2, EpochCause.SUSPEND, "a"))
+    immediate = book.immediate()
+    assert immediate is not None and immediate.epoch == 2, "it leaves what it is at"
+    assert book.suspends(2) and book.apart(2)
+    book.hear(epoch(4, EpochCause.JOIN, "a", "b", planned=True, previous=3))
+    assert book.wanted(4), "its group is formed while it stands by"
+    book.hear(epoch(4, EpochCause.JOIN, "a", "b", previous=3))
+    immediate = book.immediate()
+    assert immediate is not None and immediate.epoch == 4
+    assert book.apart(4) and not book.suspends(4)
+    book.enter(4)
+    book.hear(epoch(5, EpochCause.DEATH, "b"))
+    assert not book.apart(5)
+
+
+def test_the_epoch_right_after_the_one_without_it_is_a_join_too() -> None:
+    book = in_first("b")
+    book.hear(epoch(2, EpochCause.SUSPEND, "a"))
+    book.hear(epoch(3, EpochCause.JOIN, "a", "b", planned=True))
+    book.hear(epoch(3, EpochCause.JOIN, "a", "b"))
+    immediate = book.immediate()
+    assert immediate is not None and immediate.epoch == 3 and book.apart(3)
+
+
+def test_who_was_not_left_out_is_not_apart() -> None:
+    book = in_first("b")
+    book.hear(epoch(2, EpochCause.DEATH, "b"))
+    assert not book.apart(2) and not book.suspends(2)
+    book.hear(epoch(3, EpochCause.JOIN, "b", "c", planned=True))
+    book.hear(epoch(3, EpochCause.JOIN, "b", "c"))
+    assert not book.apart(3), "it is a member of the one before, though it has not entered it yet"
+
+
+def test_a_death_without_this_rank_is_no_suspension() -> None:
+    book = in_first("b")
+    book.hear(epoch(2, EpochCause.DEATH, "a"))
+    assert book.apart(2) and not book.suspends(2)
+
+
+def test_after_a_suspension_a_death_may_bring_it_back() -> None:
+    book = in_first("b")
+    book.hear(epoch(2, EpochCause.SUSPEND, "a"))
+    book.hear(epoch(3, EpochCause.DEATH, "b"))
+    immediate = book.immediate()
+    assert immediate is not None and immediate.epoch == 3 and book.apart(3)

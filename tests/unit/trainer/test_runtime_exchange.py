@@ -6,12 +6,20 @@ from hypothesis import strategies as st
 from fdl_trainer.exchange import Held, decide
 
 HELD = st.builds(
-    Held, st.booleans(), st.integers(0, 5), st.integers(0, 3), st.integers(0, 2), st.booleans(), st.booleans()
+    Held,
+    st.booleans(),
+    st.integers(0, 5),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 3),
+    st.integers(0, 3),
 )
 
 
 def test_a_row_survives_the_wire() -> None:
-    held = Held(True, 2**40, 7, 0xFFFFFF, True, False)
+    held = Held(True, 2**40, 7, 0xFFFFFF, True, False, 12, 4097)
     assert Held.of(held.row()) == held
 
 
@@ -23,6 +31,19 @@ def test_at_a_start_the_lowest_rank_gives_its_model_to_all() -> None:
 
 def test_at_a_resume_the_newest_checkpoint_wins() -> None:
     assert decide([Held(False, 0, 0), Held(False, 12, 0), Held(False, 7, 0)]).donor == 1
+
+
+def test_a_checkpoint_of_a_part_that_was_cut_off_does_not_win_by_its_window() -> None:
+    cut_off = Held(False, 99, 0, attempt=2, epoch=3)
+    assert decide([cut_off, Held(False, 7, 0, attempt=2, epoch=4)]).donor == 1
+    assert decide([cut_off, Held(False, 7, 0, attempt=3, epoch=1)]).donor == 1
+    assert decide([cut_off, Held(False, 99, 0, attempt=2), Held(False, 98, 0, attempt=2, epoch=3)]).donor == 0
+    assert decide([Held(False, 0, 0), Held(False, 1, 0)]).donor == 1, "manifests of old say nothing of it"
+
+
+def test_within_a_running_training_the_window_decides() -> None:
+    behind = Held(True, 8, 4, attempt=1, epoch=4)
+    assert decide([behind, Held(True, 9, 3, attempt=1, epoch=3)]).donor == 1
 
 
 def test_a_live_state_outweighs_a_stale_checkpoint_with_a_higher_window() -> None:
@@ -63,5 +84,9 @@ def test_the_donor_lacks_nothing_that_a_live_rank_has(held: list[Held]) -> None:
     source = decision.source
     live = [row for row in held if row.live]
     assert source.live == bool(live)
-    assert source.window == max(row.window for row in live or held)
+    if live:
+        assert source.window == max(row.window for row in live)
+    else:
+        order = (source.attempt, source.epoch, source.window)
+        assert order == max((row.attempt, row.epoch, row.window) for row in held)
     assert not source.live or not decision.lacks_control(decision.donor)
