@@ -151,3 +151,56 @@ def test_a_script_says_that_a_batch_was_of_no_use() -> None:
     assert control.finished and (control.samples, control.ledger.skipped) == (40, 40)
     assert session.samples == 80 and session.progress == 1.0
     session.close()
+
+
+def overlapped(batches: int) -> Session:
+    """A run of one process whose averages are made aside."""
+    session = Session()
+    session.setup(
+        model=lambda: nn.Linear(1, 1),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        dataset=(torch.ones(8 * batches, 1),),
+        batch_size=8,
+        epochs=1,
+    )
+    assert session._loop is not None
+    replica = session._loop.replica
+    replica.spec = replace(replica.spec, overlap=True)
+    return session
+
+
+def test_training_goes_on_while_the_average_is_made_and_the_end_is_the_committed_model() -> None:
+    session = overlapped(batches=200)
+    loop = session._loop
+    assert loop is not None
+    ahead = 0
+    for (x,) in session:
+        ahead += loop.course.sent is not None
+        loss = session.model(x).mean()
+        session.optimizer.zero_grad()
+        loss.backward()
+        session.optimizer.step()
+        session.report(loss)
+    assert ahead > 0 and loop.replica.control.samples == 1600
+    tensors = loop.replica.model.tensors()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in session.model.state_dict().items())
+    # One rank averages with itself: it has made all 200 steps, whatever was in flight.
+    session.close()
+    torch.manual_seed(0)
+    start = nn.Linear(1, 1)
+    assert torch.allclose(session.model.weight, start.weight - 20.0, atol=1e-3)
+
+
+def test_a_model_that_breaks_goes_on_from_the_average_and_trains_its_samples_again() -> None:
+    session = overlapped(batches=100)
+    loop = session._loop
+    assert loop is not None
+    for number, (x,) in enumerate(session):
+        if number == 20:
+            with torch.no_grad():
+                session.model.weight.fill_(float("nan"))
+        session.report(session.model(x).mean())
+    control = loop.replica.control
+    assert control.finished and (control.samples, control.ledger.skipped) == (800, 0)
+    assert torch.isfinite(session.model.weight).all()
+    session.close()
