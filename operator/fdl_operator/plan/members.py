@@ -312,7 +312,7 @@ def _refreshed(draft: Draft, member: MemberStatus, pod: PodRecord, reported: Mem
         phase = MemberPhase.RUNNING
     elif reported.state == "leaving":
         phase = MemberPhase.LEAVING
-    elif reported.state in ("dead", "refused"):
+    elif reported.state in ("dead", "refused", "suspended"):
         phase = MemberPhase.RUNNING if member.phase is MemberPhase.RUNNING else MemberPhase.STARTING
         reason, message = reported.reason or reported.state, reported.message
     else:

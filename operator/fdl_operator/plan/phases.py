@@ -150,9 +150,10 @@ def _progressing(draft: Draft) -> None:
     away = [seat for seat, member in draft.members.items() if not takes_part(member)]
     if away:
         sentence = f"training goes on without {', '.join(seat_name(seat) for seat in sorted(away)[:8])}"
-        if stuck:
-            sentence += f"; {stuck[0].message}"
-        draft.condition(kind, True, Progress.REPLACING_MEMBER, sentence)
+        suspended = [member for member in draft.members.values() if member.reason == Progress.STALLED]
+        for member in (stuck or suspended)[:1]:
+            sentence += f"; {member.message}"
+        draft.condition(kind, True, Progress.STALLED if suspended else Progress.REPLACING_MEMBER, sentence)
     else:
         draft.condition(kind, True, Progress.TRAINING)
 

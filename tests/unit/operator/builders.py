@@ -255,6 +255,8 @@ class World:
                 ordinal=pod.ordinal,
                 incarnation=pod.incarnation,
                 state=states.get(pod.name, "active"),  # type: ignore[arg-type]
+                reason="Stalled" if states.get(pod.name) == "suspended" else "",
+                message="it was alive" if states.get(pod.name) == "suspended" else "",
             )
             for pod in self.pods.values()
             if pod.role == labels.ROLE_MEMBER and (pod.phase is PodPhase.RUNNING or pod.name in states)

@@ -86,6 +86,20 @@ def test_a_member_that_the_coordinator_gave_up_does_not_count_while_its_pod_stil
     assert (condition.reason, "a-1" in condition.message) == ("ReplacingMember", True)
 
 
+def test_a_suspended_member_is_named_with_the_coordinators_words_and_keeps_its_pod() -> None:
+    world = World().training()
+    world.says(states={member_name(1, 1): "suspended"}).settle()
+    assert world.status.summary.members == "1/2"
+    condition = world.condition("Progressing")
+    assert condition.reason == "Stalled"
+    assert "a-1" in condition.message and "it was alive" in condition.message
+    assert (
+        member_name(1, 1) in world.pods and not world.status.counters.app and not world.status.counters.infrastructure
+    )
+    world.says().settle()
+    assert world.status.summary.members == "2/2" and world.condition("Progressing").reason == "Training"
+
+
 def test_progress_without_a_checkpoint_must_be_resumed_too_and_the_config_map_says_it() -> None:
     world = World().started()
     world.says(window=0, samples=0).settle()
