@@ -36,6 +36,10 @@ def trained_past(windows: int, state: dict[str, Any]) -> bool:
     return trained(state, windows)
 
 
+def deaths_reach(count: int, state: dict[str, Any]) -> bool:
+    return bool(state["deaths"] >= count)
+
+
 def assert_complete(run: LoopbackRun, samples: int, epochs: int, ranks: int) -> dict[str, Any]:
     """The run succeeded: samples add up, survivors hold the same bits, and the last checkpoint is there."""
     state: dict[str, Any] = run.wait_state(
@@ -262,7 +266,8 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
             time.sleep(dice.random() * 0.1)  # the random moment
             window = run.state()["window"]
             victim.kill()
-            state = run.wait_state("the survivors go on", partial(trained_past, window + 2))
+            died = run.wait_state("the death is seen", partial(deaths_reach, kill + 1))
+            state = run.wait_state("the survivors go on", partial(trained_past, max(window, died["window"]) + 2))
             assert state["deaths"] == kill + 1, (state, run.logs())
             living.append(run.start_member(victim.ordinal, incarnation=victim.incarnation + 1))
             run.wait_state("the successor takes part", lambda state: len(state["ranks"]) == 4)
