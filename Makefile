@@ -48,7 +48,7 @@ test: verify ## all checks and all tests, unit and end to end, on a cluster of i
 	# Two workers: the longest group, the tests on the cluster, comes first, and the others run beside it.
 	# The end-to-end tests take their cluster down themselves; the trap is for a Ctrl-C in between.
 	trap '$(FDL) local down --name $(TEST_CLUSTER) >/dev/null 2>&1 || true' EXIT
-	FDL_E2E_CLUSTER=$(TEST_CLUSTER) $(PY) -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder --durations=15 tests/e2e tests/apiserver tests/unit
+	FDL_E2E_CLUSTER=$(TEST_CLUSTER) $(PY) -m pytest -q -n 2 --dist loadscope --durations=15 tests/e2e tests/apiserver tests/unit
 
 .PHONY: unit
 unit: setup ## the tests that need no cluster
