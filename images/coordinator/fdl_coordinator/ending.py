@@ -46,6 +46,15 @@ class Ending(RunState):
         self.settled = 0
         self.reduce_failed_at = None
 
+    def _unsaved(self) -> str:
+        """Why a result that should be saved is not; empty when it is, or where no checkpoint is asked for.
+
+        A rank that could not even open the volume has told so when it started, and says nothing at the end.
+        """
+        progress = self.progress
+        final = progress.checkpoint is not None and progress.checkpoint.final
+        return progress.checkpoint_problem if self.config.checkpoint is not None and not final else ""
+
     def _settle(self, now: float) -> list[Send]:
         """Tell the ranks of windows that all of them have."""
         ranks = [rank for uid in self.epochs.uids() if (rank := self.seats.rank(uid)) is not None]
@@ -78,5 +87,8 @@ class Ending(RunState):
             return self._stopped(now)
         if self.reason:
             return self._fail(self.reason, self.message)
+        if problem := self._unsaved():
+            message = f"All samples are committed, but the result is not saved: {problem}"
+            return self._fail(problem.partition(":")[0], message)
         self.outcome, self.reason, self.message = Outcome.SUCCEEDED, Ended.COMPLETED, "all samples are committed"
         return self._dismiss_all(PodExit.DONE, Ended.COMPLETED, self.message, SeatState.FINISHED)

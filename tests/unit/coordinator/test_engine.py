@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fdl_api import wire
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended, Refusal
+from fdl_api.run import CheckpointSpec
 from fdl_api.spec_policy import JoinSpec
 
 from .cohort import Cohort, agent_hello, rank_hello, run_config
@@ -359,6 +360,36 @@ class TestEnd:
         for rank in others:
             cohort.deliver(cohort.engine.finished(rank.uid, said, cohort.now))
         assert cohort.engine.outcome is not wire.Outcome.SUCCEEDED, "that was said in the epoch before"
+        cohort.finish()
+        assert cohort.engine.outcome is wire.Outcome.SUCCEEDED
+
+    def test_a_volume_that_could_never_be_written_to_is_no_success_either(self) -> None:
+        """The rank says so at the start, and has nobody who would say it again at the end."""
+        refused = wire.CheckpointFailed(window=0, reason=Ended.CHECKPOINT_UNREADABLE, message="read-only file system")
+        for claim, outcome in (("work", wire.Outcome.FAILED), (None, wire.Outcome.SUCCEEDED)):
+            checkpoint = CheckpointSpec(claim=claim) if claim is not None else None
+            cohort = Cohort(run_config(checkpoint=checkpoint))
+            for ordinal in range(3):
+                cohort.dial(ordinal)
+            cohort.pass_time(0.2)
+            cohort.deliver(cohort.engine.save_failed("m0.1/0", refused, cohort.now))
+            cohort.window(final=True)
+            cohort.finish()
+            assert cohort.engine.outcome is outcome
+        assert cohort.engine.reason == Ended.COMPLETED
+
+    def test_a_final_checkpoint_makes_an_earlier_fault_good(self) -> None:
+        cohort = Cohort(run_config(checkpoint=CheckpointSpec(claim="work")))
+        for ordinal in range(3):
+            cohort.dial(ordinal)
+        cohort.pass_time(0.2)
+        full = wire.CheckpointFailed(window=1, reason=Ended.CHECKPOINT_FULL, message="no space left")
+        cohort.deliver(cohort.engine.save_failed("m0.1/0", full, cohort.now))
+        cohort.window(final=True)
+        saved = wire.CheckpointSaved(
+            window=2, samples=20, path="ckpt-2", size_bytes=1, stall_ms=0.0, write_ms=0.0, final=True
+        )
+        cohort.deliver(cohort.engine.saved("m0.1/0", saved, cohort.now))
         cohort.finish()
         assert cohort.engine.outcome is wire.Outcome.SUCCEEDED
 
