@@ -1,4 +1,6 @@
-"""Which tests may run side by side (``pytest -n 2 --dist loadscope``, as ``make test`` does).
+"""Which tests may run side by side (``pytest -n 2 --dist loadscope``, as ``make test`` does), and no time limits.
+
+Property tests assert no times, so that a busy machine fails none of them.
 
 Tests of one group run in one worker, one after the other: those that share the end-to-end cluster, those that start
 clusters of their own, those that share the API server, and otherwise the tests of one file. Much of the first two is
@@ -9,6 +11,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("fdl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fdl")
 
 GROUPS = (
     (PurePosixPath("tests/e2e/local"), "machine"),

@@ -155,9 +155,10 @@ def test_resume_with_another_world_size(tmp_path: Path, zygote: Zygote) -> None:
         for member in members:
             member.terminate()
         assert [member.wait() for member in members] == [PodExit.LEFT] * 3, run.logs()
-        assert {member.words().saved for member in members} == {Saved.SAVED}
+        words = [member.words() for member in members]
+        assert {said.saved for said in words} <= {Saved.COMMITTED, Saved.SAVED}, words  # one may go before the others
         saved = max(int(path.name[5:]) for path in run.checkpoints.glob("ckpt-*"))
-        assert saved >= 10
+        assert saved >= max(10, *(said.last_window or 0 for said in words)), words
         run.kill_coordinator()
         run.config = run.config.model_copy(
             update={"attempt": 2, "must_resume": True, "join": run.config.join.model_copy(update={"target_members": 2})}
