@@ -55,7 +55,10 @@ def running(
     }
     with loopback.started(loopback.LoopbackRun(folder, RunConfig.model_validate(values), zygote)) as started:
         for job in jobs:
-            started.start_member(job.rank)
+            if device == "cuda":
+                started.start_member(job.rank, CUDA_VISIBLE_DEVICES=str(job.rank))
+            else:
+                started.start_member(job.rank)
         yield started
 
 

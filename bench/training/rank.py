@@ -48,6 +48,7 @@ def _become(job: Job, log: Path) -> None:
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(target, 1)
     os.dup2(target, 2)
+    sys.stdout = sys.stderr = os.fdopen(target, "w", buffering=1)  # whoever forked may have redirected his own
     os.environ.update(ENVIRONMENT)
     settle(os.getpid(), job.core, Path(job.group) if job.group else None)
     torch.set_num_threads(1)

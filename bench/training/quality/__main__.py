@@ -21,7 +21,7 @@ from bench.training.cohorts import COHORTS, places
 from bench.training.job import Job
 from bench.training.quality.tasks import TASKS, Comparison, Task, compare
 from bench.training.rank import fork, preload
-from tools.loopback import Zygote, wait_for
+from tools.loopback import LoopbackError, Zygote, wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
 OUT = ROOT / "build" / "bench" / "quality"
@@ -72,7 +72,7 @@ class Workshop:
         with fdl_slice.running(folder, (method.mode, knobs or {}), jobs, self._zygote, script) as run:
             for member in run.members:
                 if code := member.wait(LIMIT):
-                    raise AssertionError(f"{member.name} ended with {code}:\n{member.tail()}")
+                    raise LoopbackError(f"{member.name} ended with {code}:\n{member.tail()}")
         return _read(folder / "figure.json")
 
     def _folder(self) -> Path:
@@ -152,16 +152,23 @@ def main() -> int:
 
 def _task(workshop: Workshop, task: Task, methods: Sequence[Method], seeds: Sequence[int]) -> list[Comparison]:
     """Seed by seed, so that an interruption leaves pairs."""
-    alone: list[tuple[float, float]] = []
-    own: dict[str, list[tuple[float, float]]] = {method.name: [] for method in methods}
+    alone: dict[int, tuple[float, float]] = {}
+    own: dict[str, dict[int, tuple[float, float]]] = {method.name: {} for method in methods}
     for seed in seeds:
-        alone.append(workshop.alone(task, seed))
-        _say(f"{task.name} seed {seed}: alone {alone[-1][0]:.4f} in {alone[-1][1]:.0f} s")
+        alone[seed] = workshop.alone(task, seed)
+        _say(f"{task.name} seed {seed}: alone {alone[seed][0]:.4f} in {alone[seed][1]:.0f} s")
         for method in methods:
-            own[method.name].append(workshop.fdl(task, method, seed))
-            figure, seconds = own[method.name][-1]
+            try:
+                figure, seconds = own[method.name][seed] = workshop.fdl(task, method, seed)
+            except LoopbackError as error:  # a member died: without it, the seed would compare something else
+                _say(f"{task.name} seed {seed}: {method.name} has no figure: {error}")
+                continue
             _say(f"{task.name} seed {seed}: {method.name} {figure:.4f} in {seconds:.0f} s")
-    return [compare(task, method.name, alone, own[method.name]) for method in methods]
+    return [
+        compare(task, name, [alone[seed] for seed in found], list(found.values()))
+        for name, found in own.items()
+        if found
+    ]
 
 
 def _line(one: Comparison) -> str:
