@@ -8,6 +8,8 @@ PY := .venv/bin/python
 FDL := .venv/bin/fdl
 CLUSTER ?= fdl
 TEST_CLUSTER ?= fdl-test
+# Every cluster that the tests may leave behind when they are interrupted.
+TEST_CLUSTERS = $(TEST_CLUSTER) t-local t-other t-kill t-again t-int
 VARIANT ?= cpu
 PACKAGES := fdl_api fdl_operator fdl_coordinator fdl_trainer fdl_prober fdl_cli
 
@@ -31,8 +33,7 @@ up: setup ## start the local cluster
 down: ## stop the local cluster and clear everything that it made
 	@if [ -x $(FDL) ]; then
 	  $(FDL) local down --name $(CLUSTER)
-	  $(FDL) local down --name $(TEST_CLUSTER)
-	  $(FDL) local down --name fdl-bench
+	  for name in $(TEST_CLUSTERS) fdl-bench; do $(FDL) local down --name $$name; done
 	else
 	  echo "nothing to stop: the virtual environment was never made"
 	fi
@@ -46,8 +47,8 @@ test: verify ## all checks and all tests, unit and end to end, on a cluster of i
 	@$(FDL) images build --variant cpu
 	$(FDL) local build
 	# Two workers: the longest group, the tests on the cluster, comes first, and the others run beside it.
-	# The end-to-end tests take their cluster down themselves; the trap is for a Ctrl-C in between.
-	trap '$(FDL) local down --name $(TEST_CLUSTER) >/dev/null 2>&1 || true' EXIT
+	# The tests take their clusters down themselves; the trap is for a Ctrl-C in between, upon which workers just end.
+	trap 'for name in $(TEST_CLUSTERS); do $(FDL) local down --name $$name >/dev/null 2>&1 || true; done' EXIT
 	FDL_E2E_CLUSTER=$(TEST_CLUSTER) $(PY) -m pytest -q -n 2 --dist loadscope --durations=15 tests/e2e tests/apiserver tests/unit
 
 .PHONY: unit

@@ -1,7 +1,9 @@
 """Fixtures of the tests of the local cluster itself. They start clusters of their own, beside any other."""
 
+import hashlib
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,20 +13,29 @@ import pytest
 from fdl_cli.local import Cluster, toolchain
 from fdl_cli.local.images import write_archive
 from fdl_cli.local.nodespec import parse_node
+from fdl_cli.local.paths import cache_root
 
 PROBE = "fdl.local/probe:1"
 
 
 @pytest.fixture(scope="session")
 def probe_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Image of the program in ``probe/``."""
+    """Image of the program in ``probe/``, kept beside the other programs: Go compiles its library for half a minute."""
+    source = Path(__file__).parent / "probe"
+    inputs = b"".join(path.name.encode() + path.read_bytes() for path in sorted(source.iterdir()))
+    kept = cache_root() / "test-probe" / f"{hashlib.sha256(inputs).hexdigest()[:16]}.tar"
+    if kept.exists():
+        return kept
     folder = tmp_path_factory.mktemp("probe")
     tools = toolchain.find() or toolchain.fetch()
     env = toolchain.environment(tools) | {"CGO_ENABLED": "0", "GOCACHE": str(folder / "go-build")}
-    source = Path(__file__).parent / "probe"
     subprocess.run([tools.go, "build", "-o", folder / "probe", "."], cwd=source, env=env, check=True, timeout=300)
+    kept.parent.mkdir(parents=True, exist_ok=True)
     write_archive(folder / "probe.tar", PROBE, {"probe": folder / "probe"}, ["/probe"])
-    return folder / "probe.tar"
+    part = kept.with_suffix(f".{os.getpid()}")
+    shutil.copyfile(folder / "probe.tar", part)
+    part.replace(kept)
+    return kept
 
 
 def require_native() -> None:
