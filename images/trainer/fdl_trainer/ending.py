@@ -74,6 +74,26 @@ def diverged(windows: int, last: int, committed: int) -> RunEndedError:
     )
 
 
+def rolled_back(why: str, committed: int, checkpoint: int) -> RunEndedError:
+    """The ranks' copies stay far apart: what was trained since the last checkpoint is given up.
+
+    Args:
+        why: the guard's sentence.
+        committed: last committed window.
+        checkpoint: newest window at which a checkpoint was decided on; 0 when none was.
+    """
+    back = f"the newest checkpoint, of window {checkpoint} unless its writing failed" if checkpoint else "the beginning"
+    return RunEndedError(
+        PodExit.DIVERGED,
+        Ended.DIVERGED,
+        f"{why} The training goes back from window {committed} to {back}. If it happens again: lower the learning rate "
+        "or elche.maxAnchor, or raise elche.divergenceThreshold.",
+        Cause.APP,
+        saved=Saved.INCOMPLETE,
+        last_window=committed,
+    )
+
+
 def coordinator_lost(message: str, last_window: int | None = None) -> RunEndedError:
     """The coordinator did not answer within the limit."""
     return RunEndedError(

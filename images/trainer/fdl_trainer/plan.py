@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fdl_api.run import Mode
-from fdl_trainer import elche, ledger
+from fdl_trainer import elche, guard, ledger
 from fdl_trainer.elche import ElcheKnobs, ElcheState, Policy, RankReport
 from fdl_trainer.ledger import Ledger, Span
 from fdl_trainer.tail import Flag, Tail
@@ -193,10 +193,15 @@ def advance(control: Control, tail: Tail, spec: PlanSpec) -> Control:
         leaving=leaving,
         elche=planned,
         ledger=_next_leases(ledger.release(books, leaving), quotas, spec),
-        checkpoint_window=window if tail.checkpoint or tail.save else control.checkpoint_window,
+        checkpoint_window=window if takes_checkpoint(learnt, window, tail) else control.checkpoint_window,
         overshoot=_next_overshoot(control, planned),
         draining=spec.overlap and tail.stop and not control.draining,
     )
+
+
+def takes_checkpoint(learnt: ElcheState, window: int, tail: Tail) -> bool:
+    """Whether a checkpoint follows the commit of a window: when asked for, or when due and the copies are not apart."""
+    return tail.save or (tail.checkpoint and not guard.is_apart(learnt.guard, window))
 
 
 def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Control:
@@ -224,6 +229,8 @@ def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Con
     survivors = [uid for uid in members if uid in control.elche.ranks]
     joiners = [uid for uid in members if uid not in control.elche.ranks]
     known = elche.keep(control.elche, survivors)
+    if not survivors:  # all start from a checkpoint
+        known = replace(known, guard=guard.together(known.guard))
     leaving = tuple(uid for uid in control.leaving if uid in members)
     working = [uid for uid in survivors if uid not in leaving]
     idle = [uid for uid in working if not (ledger.leased(books, uid) or ledger.leased(books, uid, ahead=True))]

@@ -6,9 +6,9 @@ from functools import reduce
 from operator import or_
 
 from fdl_api import wire
-from fdl_trainer import plan, tail
+from fdl_trainer import guard, plan, tail
 from fdl_trainer.averaging import Share, Wire
-from fdl_trainer.ending import diverged
+from fdl_trainer.ending import diverged, rolled_back
 from fdl_trainer.flight import Flight
 from fdl_trainer.groups import CollectiveFailedError, InterruptedCollectiveError
 from fdl_trainer.plan import Control
@@ -106,16 +106,30 @@ class Windows(Switching):
         return before, reduced
 
     def _after_commit(self, before: Control, reduced: Tail) -> None:
-        """Checkpoint, stop, or switch to the planned epoch, as the reduced tail says."""
+        """Checkpoint, stop, go back, or switch to the planned epoch: as the reduced tail and the guards say, which all
+        ranks know alike.
+
+        Raises:
+            RunEndedError: the guards call for a rollback. All ranks end here, and successors start from the checkpoint.
+        """
         control, epoch = self.replica.control, self.cohort.epoch
-        if reduced.checkpoint or reduced.save:
+        if plan.takes_checkpoint(control.elche, control.window, reduced):
             self.cohort.line.save_wanted = self._checkpoint_wanted = False
             if self.is_writer and self.saver is not None and not control.finished:
                 self.save()
         if before.draining or (reduced.stop and not control.draining):
             self.replica.stopped = True
+        elif why := self._must_go_back(before, control):
+            raise rolled_back(why, control.window, control.checkpoint_window)
         elif not control.finished and epoch is not None and reduced.formed_epoch > epoch.epoch:
             self._enter(reduced.formed_epoch)
+
+    @staticmethod
+    def _must_go_back(before: Control, control: Control) -> str:
+        """Why the guards call for a rollback after this commit; empty if they do not or the training ends anyway."""
+        if control is before or control.finished or control.draining:
+            return ""
+        return guard.rollback(control.elche.guard, control.window)
 
     def _own_tail(self, sent: WindowWork, finite: bool) -> RankTail:
         return sent.tail(

@@ -21,7 +21,7 @@ def start(
     return plan.enter_epoch(plan.create(ledger.create(samples, batch_size, data_epochs, 0), SPEC), members, SPEC)
 
 
-def tail_of(control: Control, done: dict[str, int] | None = None, **flags: Flag) -> Tail:
+def tail_of(control: Control, done: dict[str, int] | None = None, *, divergence: float = 0.0, **flags: Flag) -> Tail:
     """The reduced tail when each rank did its quota (or ``done``) at a speed of its own."""
     tails = []
     for i, uid in enumerate(control.members):
@@ -33,6 +33,7 @@ def tail_of(control: Control, done: dict[str, int] | None = None, **flags: Flag)
             compute_ms=(4.0 + i) * len(pieces),
             reduce_ms=3.0,
             loss_sum=1.5,
+            divergence=divergence,
             flags=flags.get(uid, Flag(0)),
             digest=plan.digest(control),
         )
@@ -300,3 +301,23 @@ def test_skipped_samples_are_behind_the_run_and_weigh_nothing() -> None:
 def test_what_a_rank_broke_on_is_leased_again_and_remembered() -> None:
     control = plan.advance(start(), tail_of(start(), {"a": 0}, a=Flag.NONFINITE), SPEC)
     assert control.ledger.leases[0].spans[0].losses == 1
+
+
+def test_no_checkpoint_by_the_clock_while_copies_are_far_apart_but_always_on_request() -> None:
+    control = start()
+    due, asked = Flag.CHECKPOINT, Flag.SAVE
+    taken = []
+    for divergence, flag in [(0.1, due), (0.1, due), (0.1, due), (0.9, due), (0.9, asked), (0.9, due), (0.1, due)]:
+        control = plan.advance(control, tail_of(control, divergence=divergence, a=flag), SPEC)
+        taken.append(control.checkpoint_window == control.window)
+    assert taken == [True, True, True, False, True, False, True]
+    assert control.elche.guard.journal.counts["rollback"] == 1
+
+
+def test_ranks_that_all_start_from_a_checkpoint_are_together_and_survivors_are_as_they_were() -> None:
+    control = start()
+    for divergence in [0.1, 0.1, 0.1, 0.9]:
+        control = plan.advance(control, tail_of(control, divergence=divergence), SPEC)
+    assert control.elche.guard.hot == 1
+    assert plan.enter_epoch(control, ("a", "c"), SPEC).elche.guard.hot == 1
+    assert plan.enter_epoch(control, ("c", "d"), SPEC).elche.guard.hot == 0

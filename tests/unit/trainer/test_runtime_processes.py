@@ -13,6 +13,7 @@ import pytest
 
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended, Refusal
+from fdl_api.run import ElcheSpec
 from fdl_api.termination import Cause, Saved
 from tests.unit.trainer.cluster import LoopbackRun, Zygote, loopback_run, wait_for
 
@@ -205,6 +206,22 @@ def test_all_die_long_before_the_first_interval_is_over(tmp_path: Path, zygote: 
         assert state["window"] > first
         assert [member.wait() for member in again] == [0, 0], run.logs()
         assert_complete(run, 4096, 30, ranks=2)
+
+
+def test_copies_that_stay_far_apart_send_the_training_back_to_its_checkpoint(tmp_path: Path, zygote: Zygote) -> None:
+    """With so small a threshold every window is above the limit: each start gets as far as the guard's patience."""
+    elche = ElcheSpec.model_validate({"divergenceThreshold": 1e-6})
+    with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "40", "--work", "4"], zygote=zygote, elche=elche) as run:
+        for incarnation in (1, 2):
+            members = [run.start_member(ordinal, incarnation=incarnation) for ordinal in range(2)]
+            assert [member.wait() for member in members] == [PodExit.DIVERGED] * 2, run.logs()
+            words = [member.words() for member in members]
+            assert {(said.cause, said.reason, said.permanent) for said in words} == {(Cause.APP, Ended.DIVERGED, False)}
+            assert len({said.last_window for said in words}) == 1, "all go back from the same window"
+            saved = max(int(path.name[5:]) for path in run.checkpoints.glob("ckpt-*"))
+            assert saved < (words[0].last_window or 0)
+            assert f"the newest checkpoint, of window {saved} " in words[0].message
+            assert incarnation == 1 or f"resumed after window {saved}: " in run.logs(lines=10_000)
 
 
 def test_a_stuck_script_is_ended_when_its_grace_is_over(tmp_path: Path, zygote: Zygote) -> None:

@@ -15,7 +15,7 @@ the anchor never moves, so nothing is judged there.
 
 from fdl_trainer.guard.journal import Action, Journal, Record
 from fdl_trainer.guard.verdict import STABLE, Judgement, Phase, Signal, Verdict
-from fdl_trainer.guard.watch import GuardKnobs, GuardState, judge, quarantined
+from fdl_trainer.guard.watch import GuardKnobs, GuardState, is_apart, judge, quarantined, rollback, together
 
 __all__ = [
     "STABLE",
@@ -28,6 +28,9 @@ __all__ = [
     "Record",
     "Signal",
     "Verdict",
+    "is_apart",
     "judge",
     "quarantined",
+    "rollback",
+    "together",
 ]

@@ -3,6 +3,10 @@
 The limit is ten times the level guard's threshold. The first window above it stops the growth of the anchor, the
 second halves it, and the third calls for a rollback to the last checkpoint. The first three measured windows of a
 training do not count: copies start far apart.
+
+A rollback ends every rank at the same boundary; successors start from the newest checkpoint, as after any death of all
+(:meth:`fdl_trainer.windows.Windows`). So that it is of before the divergence, none is taken by the clock in windows
+above the limit.
 """
 
 from fdl_trainer.guard.verdict import STABLE, Judgement, Verdict

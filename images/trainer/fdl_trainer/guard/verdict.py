@@ -14,7 +14,7 @@ class Verdict(StrEnum):
     NUDGE_DOWN = "nudgeDown"
     """Staged growth is dropped and the anchor shrinks at once."""
     ROLLBACK = "rollback"
-    """The copies stay far apart: the anchor shrinks, and the training should go back to its last checkpoint."""
+    """The copies stay far apart: the training goes back to its last checkpoint."""
 
     @property
     def severity(self) -> int:

@@ -99,6 +99,21 @@ def quarantined(state: GuardState, window: int, uids: Sequence[str]) -> GuardSta
     return replace(state, journal=state.journal.add(records))
 
 
+def is_apart(state: GuardState, window: int) -> bool:
+    """Whether the copies were above the hard limit at the window that was committed last."""
+    return state.hot > 0 or bool(rollback(state, window))
+
+
+def rollback(state: GuardState, window: int) -> str:
+    """Why the training has to go back to its last checkpoint after the window that was committed last, or nothing."""
+    return next((record.why for record in state.journal.of(window) if record.action is Action.ROLLBACK), "")
+
+
+def together(state: GuardState) -> GuardState:
+    """The state when all ranks start from one checkpoint: their copies are equal."""
+    return replace(state, hot=0)
+
+
 def scaled_threshold(threshold: float, lr: float, peak_lr: float) -> float:
     """The level guard's threshold at a learning rate: in proportion to the largest one; as it is when unknown."""
     if lr <= 0.0 or peak_lr <= 0.0:

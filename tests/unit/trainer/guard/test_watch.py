@@ -1,11 +1,25 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fdl_api.run import ElcheSpec
-from fdl_trainer.guard import Action, GuardState, Judgement, Phase, Signal, Verdict, judge, quarantined, watch
+from fdl_trainer.guard import (
+    Action,
+    GuardState,
+    Judgement,
+    Phase,
+    Signal,
+    Verdict,
+    is_apart,
+    judge,
+    quarantined,
+    rollback,
+    together,
+    watch,
+)
 from fdl_trainer.guard.journal import KEPT
 from fdl_trainer.guard.persistent import persistent
 from fdl_trainer.guard.verdict import gravest
@@ -49,6 +63,17 @@ def test_copies_that_stay_far_apart_end_in_a_rollback() -> None:
     assert state.journal.counts == {"suppressGrowth": 2, "nudgeDown": 1, "rollback": 1}
     assert judged[5].why == "Divergence 0.6 is above the hard limit of 0.5 for the window 3 in a row."
     assert state.journal.of(6) == [(6, "persistent", "rollback", judged[5].why)]
+
+
+def test_copies_are_apart_from_the_first_window_above_the_limit_to_the_rollback_and_together_after_a_restart() -> None:
+    state, apart, back = GuardState(), [], []
+    for window, divergence in enumerate([0.01, 0.01, 0.01, 0.6, 0.6, 0.6, 0.01, 0.6], start=1):
+        state, _, _ = judge(state, Signal(window, divergence, 10, 0.0, 10, Phase.STABLE), LEVEL)
+        apart.append(is_apart(state, window))
+        back.append(bool(rollback(state, window)))
+    assert apart == [False, False, False, True, True, True, False, True]
+    assert back == [False] * 5 + [True, False, False]
+    assert (state.hot, together(state)) == (1, replace(state, hot=0))
 
 
 def test_one_window_below_the_limit_ends_persistence() -> None:
