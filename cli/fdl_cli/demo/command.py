@@ -1,6 +1,7 @@
 """The command ``fdl demo``."""
 
 import json
+import sys
 import time
 
 import click
@@ -19,6 +20,7 @@ NAMESPACE = "fdl-demo"
 RUN = "fashion"
 SAMPLES, EPOCHS = 60_000, 2
 STEPS = 6
+TRAINING_STEP = 5
 
 
 class Headlines:
@@ -36,6 +38,15 @@ class Headlines:
         self._started = time.monotonic()
         self._console.print(f"[bold][{self._number}/{STEPS}][/bold] {escape(text)}", highlight=False)
 
+    def left_behind(self) -> str:
+        """What goes on without this program, and what to do about it."""
+        if self._number < TRAINING_STEP:
+            return "What is built is kept: the next 'make demo' goes on from it. 'make down' removes the cluster."
+        return (
+            f"The run {RUN} in namespace {NAMESPACE} trains on without you; the next 'make demo' removes it and starts "
+            "it anew. 'make down' removes the cluster."
+        )
+
     def close(self) -> None:
         """The step ended."""
         if self._number:
@@ -47,22 +58,24 @@ class Headlines:
 @click.option("--kill/--no-kill", default=True, show_default=True, help="Kill one member a third of the way through.")
 def demo(name: str, kill: bool) -> None:
     """From nothing to a trained model on a real Kubernetes, with a death on the way."""
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=not sys.stdout.isatty())  # words stay whole on a screen, lines in a file
+    headlines = Headlines(console)
     try:
-        _demo(name, kill, console)
+        _demo(name, kill, console, headlines)
     except KeyboardInterrupt:
-        console.print("\nInterrupted. The next 'make demo' goes on from here; 'make down' clears everything.")
+        console.print(f"\nInterrupted. {headlines.left_behind()}")
         raise SystemExit(130) from None
     except (DemoError, LocalError, ImageError) as error:
         raise click.ClickException(str(error)) from error
 
 
-def _demo(name: str, kill: bool, console: Console) -> None:
-    headlines = Headlines(console)
+def _demo(name: str, kill: bool, console: Console, headlines: Headlines) -> None:
     ready = setup.prepare(name, console, headlines.step)
     manifest = ready.source / "examples" / "fashion" / "fdlrun.yaml"
     headlines.step("kubectl apply -f examples/fashion/fdlrun.yaml: training on three unequal nodes")
-    setup.apply(ready, NAMESPACE, manifest, RUN, RUN)
+    removed = setup.apply(ready, NAMESPACE, manifest, RUN, RUN)
+    if removed:
+        console.print(f"  The earlier run {RUN} and its checkpoints were removed first", highlight=False)
     with Peek(ready.tools, ready.kube, NAMESPACE, RUN) as peek:
 
         def pids(pod: str) -> list[int]:
@@ -112,12 +125,16 @@ def _summary(console: Console, seen: Seen, answer: proof.Answer, name: str, kill
         console.print(f"  [bold]{label:<12}[/bold] {escape(text)}", highlight=False)
     console.print("\nLook further:", style="bold")
     for command in (
-        f"export KUBECONFIG=$(.venv/bin/fdl local kubeconfig --name {name})",
-        f"kubectl -n {NAMESPACE} describe fdlrun {RUN}      # $(.venv/bin/fdl local bin kubectl) if you have none",
+        f"export KUBECONFIG=$(.venv/bin/fdl local kubeconfig --path --name {name})",
+        "export PATH=$PWD/.venv/bin:$(dirname $(.venv/bin/fdl local bin kubectl)):$PATH      # fdl, kubectl, helm",
+        f"kubectl -n {NAMESPACE} describe fdlrun {RUN}",
         f"kubectl -n {NAMESPACE} logs -l fdl.dev/run={RUN} --prefix --tail 20",
-        "make down                                         # remove everything",
+        f"kubectl -n {NAMESPACE} apply -f examples/fetch.yaml",
+        f"kubectl -n {NAMESPACE} wait --for=condition=Ready pod/fetch",
+        f"kubectl -n {NAMESPACE} exec fetch -- cat {proof.MOUNT}/{RUN}.pt > {RUN}.pt      # the trained model, here",
+        "make down      # remove everything",
     ):
-        console.print(f"  {command}", markup=False, highlight=False)
+        console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
     if not answer.audit.get("ok"):
         raise DemoError(f"the accounting does not hold: {proof.sentence(answer)}")
     if kill and not seen.killed:

@@ -111,7 +111,9 @@ class Follower:
         nodes = {member.name: member.node for member in seen.status.members}
         rows = story.rows(seen.state, nodes)
         if self._console.is_terminal:
-            view.update(screen.live(seen.state, rows, seen.events), refresh=True)
+            ended = seen.status.phase is not None and seen.status.phase.is_terminal
+            shown = len(seen.events) if ended else screen.NEWEST  # the whole story stays on the screen
+            view.update(screen.live(seen.state, rows, seen.events, shown), refresh=True)
             return
         for event in seen.events[self._told :]:
             self._console.print(f"* {escape(event)}", highlight=False)

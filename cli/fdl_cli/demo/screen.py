@@ -10,10 +10,12 @@ from fdl_cli.demo.story import Row
 
 _COLOURS = {"active": "green", "joining": "yellow", "ready": "yellow", "leaving": "yellow", "finished": "cyan"}
 _BAR_CELLS = 18
+NEWEST = 6
+"""Events below the table while the run goes on."""
 
 
-def live(state: State, rows: list[Row], events: list[str]) -> RenderableType:
-    """The table of members, the figures, and the newest events below."""
+def live(state: State, rows: list[Row], events: list[str], shown: int = NEWEST) -> RenderableType:
+    """The table of members, the figures, and the newest ``shown`` events below."""
     table = Table(box=None, pad_edge=False)
     for name in ("member", "node", "state"):
         table.add_column(name)
@@ -30,8 +32,8 @@ def live(state: State, rows: list[Row], events: list[str]) -> RenderableType:
             str(row.batches),
         )
     bar = Table.grid(padding=(0, 1))
-    bar.add_row(ProgressBar(total=max(state.total_samples, 1), completed=state.samples, width=44), Text(figures(state)))
-    return Group(table, Text(""), bar, *(Text(f"· {event}", style="dim") for event in events[-6:]))
+    bar.add_row(ProgressBar(total=max(state.total_samples, 1), completed=state.samples, width=28), Text(figures(state)))
+    return Group(table, Text(""), bar, *(Text(f"· {event}", style="dim") for event in events[-shown:]))
 
 
 def lines(state: State, rows: list[Row]) -> list[str]:
@@ -47,7 +49,7 @@ def lines(state: State, rows: list[Row]) -> list[str]:
 def figures(state: State) -> str:
     """Progress, loss, speed and time left in one line."""
     done = 100 * state.samples / state.total_samples if state.total_samples else 0.0
-    parts = [f"{done:.0f} %", f"window {state.window}", f"epoch {state.epoch}"]
+    parts = [f"{done:.0f} %", f"pass {state.data_epoch + 1}", f"window {state.window}"]
     if state.loss is not None:
         parts.append(f"loss {state.loss:.3f}")
     if state.samples_per_second > 0:

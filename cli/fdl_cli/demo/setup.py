@@ -94,10 +94,15 @@ def install(tools: Tools, source: Path, *settings: str, **trees: str) -> None:
     )
 
 
-def apply(ready: Ready, namespace: str, manifest: Path, run: str, claim: str) -> None:
-    """Apply a manifest as a user would, after removing an earlier run of that name with its checkpoints."""
+def apply(ready: Ready, namespace: str, manifest: Path, run: str, claim: str) -> bool:
+    """Apply a manifest as a user would, after removing an earlier run of that name with its checkpoints.
+
+    Returns:
+        Whether there was an earlier one.
+    """
     tools = ready.tools
-    if ready.kube.run(namespace, run) is not None:
+    earlier = ready.kube.run(namespace, run) is not None
+    if earlier:
         tools.call(tools.kubectl, "-n", namespace, "delete", "fdlrun", run, "--wait=false")
         wait(f"the earlier run {run} is deleted", 90, lambda: not ready.kube.pods(namespace, run))
     tools.call(tools.kubectl, "-n", namespace, "delete", "pvc", claim, "--ignore-not-found", "--wait", "--timeout=60s")
@@ -108,3 +113,4 @@ def apply(ready: Ready, namespace: str, manifest: Path, run: str, claim: str) ->
     if not manifest.is_file():
         raise DemoError(f"{manifest} is missing: run the demo from a checkout of fdl")
     tools.call(tools.kubectl, "-n", namespace, "apply", "-f", str(manifest))
+    return earlier

@@ -39,7 +39,8 @@ def run_script(script: Path, arguments: list[str]) -> Termination:
     except OSError as error:
         raise user_code(
             Ended.SCRIPT_MISSING,
-            f"The script {script} cannot be read ({error.strerror}): check spec.trainer (source and entrypoint).",
+            f"The script {script} cannot be read ({error.strerror}): check "
+            "spec.trainer.source: the ConfigMap, volume or image that it names must exist here and hold that file.",
         ) from error
     compile(source, str(script), "exec")
     sys.argv = [str(script), *arguments]

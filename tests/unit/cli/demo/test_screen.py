@@ -42,12 +42,12 @@ def test_lines_name_member_node_share_speed_and_batches() -> None:
         "batches",
     ]
     assert second.split() == ["fashion-cpu-1-1", "slow", "dead", "share", "-", "-", "ms/batch", "40", "batches"]
-    assert last.strip() == "25 % | window 9 | epoch 2 | loss 0.457 | 2512 samples/s | ETA 36 s"
+    assert last.strip() == "25 % | pass 1 | window 9 | loss 0.457 | 2512 samples/s | ETA 36 s"
 
 
 def test_unknown_figures_are_left_out() -> None:
     bare = STATE.model_copy(update={"loss": None, "samples_per_second": 0.0, "eta_seconds": None, "total_samples": 0})
-    assert screen.figures(bare) == "0 % | window 9 | epoch 2"
+    assert screen.figures(bare) == "0 % | pass 1 | window 9"
 
 
 def test_the_live_view_shows_the_newest_events_and_every_member() -> None:
