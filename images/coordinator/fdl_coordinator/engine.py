@@ -283,7 +283,7 @@ class Engine(Opening):
             out += self._rebuild(now)
         silent = self._believed_dead(now)
         if silent and self.rebuild_until is None:
-            why = f"no heartbeat for {HEARTBEAT_LIMIT_SECONDS:.0f} s (frozen, cut off, or its node has no CPU time left)"
+            why = f"no heartbeat for {HEARTBEAT_LIMIT_SECONDS:.0f} s (frozen, cut off, or its node is out of CPU time)"
             out += self._lost(silent, Ended.HEARTBEAT_LOST, why, now)
         planned = self.epochs.planned
         if planned is not None and not planned.confirmed and now - planned.made_at > PLAN_LIMIT_SECONDS:
