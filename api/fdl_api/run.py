@@ -74,6 +74,16 @@ class FdlRunSpec(Model):
             field_path=".elche.bf16Wire",
         ),
         Rule(
+            "!has(self.elche.easgdAlpha) || self.mode == 'cpu-async'",
+            "spec.elche.easgdAlpha: has an effect in mode cpu-async only; leave it out or use that mode",
+            field_path=".elche.easgdAlpha",
+        ),
+        Rule(
+            "!has(self.elche.maxOvershoot) || self.mode == 'cpu-async'",
+            "spec.elche.maxOvershoot: has an effect in mode cpu-async only; leave it out or use that mode",
+            field_path=".elche.maxOvershoot",
+        ),
+        Rule(
             f"{_CEILINGS}.sum() >= 1",
             "spec.cohorts: no cohort may have a member; set replicas or maxReplicas of one cohort to 1 or more",
             field_path=".cohorts",

@@ -249,6 +249,16 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
         "spec.elche.bf16Wire: works in CPU modes only; leave it out or use a mode that starts with cpu-",
     ),
     (
+        "easgd alpha",
+        (("spec.mode", "cpu-cadence"), ("spec.elche.easgdAlpha", 0.5)),
+        "spec.elche.easgdAlpha: has an effect in mode cpu-async only; leave it out or use that mode",
+    ),
+    (
+        "overshoot",
+        (("spec.mode", "cpu-cadence"), ("spec.elche.maxOvershoot", 3)),
+        "spec.elche.maxOvershoot: has an effect in mode cpu-async only; leave it out or use that mode",
+    ),
+    (
         "gamma",
         (("spec.elche.weights", "uniform"), ("spec.elche.gamma", 0.5)),
         "spec.elche.gamma: has no effect with these weights; leave it out or set weights to samples or batches",

@@ -52,8 +52,8 @@ def rank_end(end: RankEnd) -> tuple[Termination, PodExit]:
         return _after_done(
             end,
             end.done,
-            "did not end by itself afterwards and was killed: the script does something "
-            "long, or for ever, after its last batch",
+            "did not end by itself afterwards and was killed: it was still starting, or the script does something "
+            "long, or for ever",
         )
     if end.done is not None and end.result is not None and end.result.cause is Cause.FENCED:
         return _after_done(end, end.done, "came too late to take part")
@@ -61,12 +61,11 @@ def rank_end(end: RankEnd) -> tuple[Termination, PodExit]:
         return end.result.model_copy(update={"rank": end.local_rank}), PodExit(end.status)
     if end.status < 0:
         return _signalled(end)
-    reason = Ended.SCRIPT_EXITED if end.status else Ended.SCRIPT_NEVER_TRAINED
     return (
         _words(
             end,
             Cause.APP,
-            reason,
+            Ended.SCRIPT_EXITED,
             f"Rank {end.local_rank} ended with code {end.status} without a word, before the run was complete: "
             "something in the script ends the process directly (os._exit, or a library); let fdl_trainer.run return.",
             permanent=True,

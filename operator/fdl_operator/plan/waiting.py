@@ -23,6 +23,12 @@ SLOW_SECONDS: Final = 60.0
 REASONS: Final = (Ended.IMAGE_UNAVAILABLE, Ended.CONTAINER_CONFIG, Progress.NOT_SCHEDULED, Progress.SLOW_START)
 
 
+MISSING_CLAIM: Final = (
+    "create the claim in the run's namespace, or bind it; if its name is wrong, correct it in a new run"
+)
+SHORT: Final = "free or add what is short, or ask for less in resources and nodeSelector"
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """What a pod waits for: stable reason, sentence, and whether only a person can help."""
@@ -44,7 +50,7 @@ def trouble(pod: PodRecord, now: float) -> Trouble | None:
     who = "the coordinator" if pod.role == labels.ROLE_COORDINATOR else f"cohort {pod.cohort}"
     detail = _detail(pod)
     if pod.unschedulable and not pod.node:
-        remedy = "free or add what is short, or ask for less in resources and nodeSelector"
+        remedy = MISSING_CLAIM if "persistentvolumeclaim" in detail else SHORT
         return Trouble(Progress.NOT_SCHEDULED, f"{who}: no node takes pod {pod.name} ({detail}); {remedy}")
     if pod.waiting_reason in IMAGE_PROBLEMS:
         return _image(pod, who, detail)

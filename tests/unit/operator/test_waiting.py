@@ -105,6 +105,17 @@ def test_a_pod_that_no_node_takes_says_what_is_short() -> None:
     )
 
 
+def test_a_claim_that_is_missing_is_said_to_be_made() -> None:
+    world = World()
+    world.settle()
+    why = '0/3 nodes are available: persistentvolumeclaim "fashion" not found'
+    world.change(member_name(1, 1), unschedulable=why, unschedulable_since=world.now)
+    world.settle()
+    message = world.condition("Placeable").message or ""
+    assert "create the claim in the run's namespace" in message
+    assert "ask for less" not in message
+
+
 def test_the_coordinators_pod_is_told_as_its_own() -> None:
     world = World()
     world.settle()

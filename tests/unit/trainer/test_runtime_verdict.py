@@ -25,7 +25,7 @@ FINE = Termination(cause=Cause.COMPLETE, reason=Ended.COMPLETED, message="The ru
         (RankEnd(0, -signal.SIGSEGV), PodExit.INTERNAL, Cause.INFRASTRUCTURE, Ended.KILLED),
         (RankEnd(0, -signal.SIGTERM), PodExit.TERMINATED, Cause.PREEMPTION, Ended.LEFT),
         (RankEnd(0, 3), PodExit.USER_CODE, Cause.APP, Ended.SCRIPT_EXITED),
-        (RankEnd(0, 0), PodExit.USER_CODE, Cause.APP, Ended.SCRIPT_NEVER_TRAINED),
+        (RankEnd(0, 0), PodExit.USER_CODE, Cause.APP, Ended.SCRIPT_EXITED),
     ],
 )
 def test_each_end_has_its_code(end: RankEnd, code: PodExit, cause: Cause, reason: str) -> None:
