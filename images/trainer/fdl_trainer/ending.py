@@ -74,13 +74,14 @@ def diverged(windows: int, last: int, committed: int) -> RunEndedError:
     )
 
 
-def rolled_back(why: str, committed: int, checkpoint: int) -> RunEndedError:
+def rolled_back(why: str, committed: int, checkpoint: int, *, billed: bool) -> RunEndedError:
     """The ranks' copies stay far apart: what was trained since the last checkpoint is given up.
 
     Args:
         why: the guard's sentence.
         committed: last committed window.
         checkpoint: newest window at which a checkpoint was decided on; 0 when none was.
+        billed: whether this member's end stands for the rollback in the run's budget: of all that end, one does.
     """
     back = f"the newest checkpoint, of window {checkpoint} unless its writing failed" if checkpoint else "the beginning"
     return RunEndedError(
@@ -88,7 +89,7 @@ def rolled_back(why: str, committed: int, checkpoint: int) -> RunEndedError:
         Ended.DIVERGED,
         f"{why} The training goes back from window {committed} to {back}. If it happens again: lower the learning rate "
         "or elche.maxAnchor, or raise elche.divergenceThreshold.",
-        Cause.APP,
+        Cause.APP if billed else Cause.PREEMPTION,
         saved=Saved.INCOMPLETE,
         last_window=committed,
     )

@@ -120,7 +120,8 @@ class Windows(Switching):
         if before.draining or (reduced.stop and not control.draining):
             self.replica.stopped = True
         elif why := self._must_go_back(before, control):
-            raise rolled_back(why, control.window, control.checkpoint_window)
+            first = control.members[0].rpartition("/")[0] == self.uid.rpartition("/")[0]
+            raise rolled_back(why, control.window, control.checkpoint_window, billed=first)
         elif not control.finished and epoch is not None and reduced.formed_epoch > epoch.epoch:
             self._enter(reduced.formed_epoch)
 
