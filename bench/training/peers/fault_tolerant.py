@@ -30,7 +30,7 @@ def train(job: Job) -> None:
         min_replica_size=job.world,
         load_state_dict=lambda state: trainee.model.load_state_dict(state["model"]),
         state_dict=lambda: {"model": trainee.model.state_dict()},
-        use_async_quorum=False,  # DiLoCo demands it; with True LocalSGD was not faster
+        use_async_quorum=False,  # DiLoCo demands it
         timeout=TIMEOUT,
         quorum_timeout=TIMEOUT,
         connect_timeout=TIMEOUT,
