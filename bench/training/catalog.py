@@ -10,8 +10,8 @@ from fdl_api import not_yet
 from fdl_api.run import ElcheSpec, Mode
 
 EVERY = 16
-"""Steps between averages of the peers with one H for all ranks. Not swept: no H can lift their bound of N r_min / sum of
-rates."""
+"""Steps between averages of the peers with one H for all ranks. Not swept: no H can lift their bound of
+N r_min / sum of rates."""
 
 HIVE_BATCHES = 512
 
