@@ -126,6 +126,12 @@ def full_status() -> dict[str, Any]:
         "coordinator": {"incarnation": 1, "podName": "run-coordinator-1", "podUid": "p", "node": "n"},
         "training": {
             "runUID": "r",
+            "guard": {
+                "divergence": 0.1,
+                "latched": True,
+                "counts": {"nudgeDown": 1},
+                "last": [{"window": 2, "guard": "persistent", "action": "nudgeDown", "message": "D is 0.6."}],
+            },
             "attempt": 1,
             "generation": 1,
             "epoch": 2,

@@ -86,6 +86,8 @@ def rules() -> tuple[str, str, str]:
 def started(name: str, *options: str) -> subprocess.Popen[bytes]:
     """``fdl local up`` as a process of its own."""
     command = [sys.executable, "-m", "fdl_cli.main", "local", "up", "--name", name, "--provider", "native", *options]
+    # Workers of pytest-xdist ignore SIGINT, and a program inherits that; one that a person starts does not.
+    command = ["env", "--default-signal=INT", *command]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

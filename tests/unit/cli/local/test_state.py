@@ -125,13 +125,14 @@ def test_only_layers_that_no_node_links_to_are_unused(tmp_path: Path) -> None:
 
 
 def test_a_bound_command_dies_with_its_starter() -> None:
-    inner = processes.bound([sys.executable, "-c", "import sys; sys.stdin.read()"])
+    inner = processes.bound([sys.executable, "-c", "import sys; print('runs', flush=True); sys.stdin.read()"])
     script = f"import subprocess, sys; print(subprocess.Popen({inner!r}).pid, flush=True); sys.stdin.readline()"
     read, write = os.pipe()
     outer = subprocess.Popen([sys.executable, "-c", script], stdin=read, stdout=subprocess.PIPE, text=True)
     try:
         assert outer.stdout is not None
         pid = int(outer.stdout.readline())
+        assert outer.stdout.readline() == "runs\n"  # before that it may not be bound yet
         started = processes.start_time(pid)
         assert started is not None
         outer.kill()
