@@ -41,10 +41,15 @@ def main() -> int:
 
 def _guard(step: Callable[[Lab], list[Figure]], lab: Lab, found: list[Figure], console: Console) -> None:
     console.print(f"measuring: {(step.__doc__ or '').rstrip('.')}", highlight=False)
+    before = len(found)
     try:
         found += step(lab)
     except (DemoError, LocalError, OSError) as error:
         found.append(Figure(step.__name__.strip("_"), None, "", 0, note=str(error)))
+    for figure in found[before:]:  # at once, so that an interrupted bench has told something
+        console.print(
+            f"  {figure.name}: {figure.value} {figure.unit} {figure.note}".rstrip(), highlight=False, markup=False
+        )
 
 
 def _up(lab: Lab) -> list[Figure]:
