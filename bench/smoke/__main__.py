@@ -47,9 +47,8 @@ def _guard(step: Callable[[Lab], list[Figure]], lab: Lab, found: list[Figure], c
     except (DemoError, LocalError, OSError) as error:
         found.append(Figure(step.__name__.strip("_"), None, "", 0, note=str(error)))
     for figure in found[before:]:  # at once, so that an interrupted bench has told something
-        console.print(
-            f"  {figure.name}: {figure.value} {figure.unit} {figure.note}".rstrip(), highlight=False, markup=False
-        )
+        told = f"  {figure.name}: {figure.value} {figure.unit} {figure.note}".rstrip()
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 def _up(lab: Lab) -> list[Figure]:

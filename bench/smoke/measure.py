@@ -2,6 +2,7 @@
 
 import time
 from functools import partial
+from statistics import median
 
 from bench.smoke.figures import Figure, middle, operator_calls
 from bench.smoke.lab import Lab, wait_until
@@ -82,7 +83,7 @@ def efficiency(lab: Lab) -> Figure:
         lab.remove(*solo)
     ratios = [joint / sum_of for joint, sum_of in zip(together, alone, strict=True)]
     note = f"{ROUNDS} rounds, joint {[round(r) for r in together]} against solo {[round(r) for r in alone]} samples/s"
-    value = round(sorted(ratios)[len(ratios) // 2], 3)
+    value = round(median(ratios), 3)
     samples = tuple(round(ratio, 3) for ratio in ratios)
     return Figure("efficiency", value, "", 0.85, better="higher", samples=samples, note=note)
 
