@@ -568,3 +568,8 @@ def encode(message: Message) -> str:
 def rank_uid(member_uid: str, local_rank: int) -> str:
     """UID of a rank: unique over incarnations, since the member UID is."""
     return f"{member_uid}/{local_rank}"
+
+
+def member_of(rank: str) -> str:
+    """UID of the member that a rank's UID belongs to."""
+    return rank.rpartition("/")[0]

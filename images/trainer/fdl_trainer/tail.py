@@ -7,7 +7,7 @@ slot.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntFlag
 
 MAX_COUNTER = 1 << 24
@@ -72,6 +72,10 @@ class RankTail:
     def leaving(self) -> bool:
         """Whether the rank trains nothing after this window."""
         return Flag.LEAVING in self.flags
+
+    def not_finite(self) -> "RankTail":
+        """The same where the rank's model is not finite: its batches count for nothing, and it says so."""
+        return replace(self, batches=0, samples=0, skipped=0, loss_sum=0.0, flags=self.flags | Flag.NONFINITE)
 
 
 TAIL_SLOTS = 13

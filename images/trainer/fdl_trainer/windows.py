@@ -46,8 +46,8 @@ class Windows(Switching):
         sent = course.sent if course.sent is not None else course.send()
         share = Share(sent.batches, sent.samples)
         replica.model.pack(packed, share, keep_snapshot=self.overlap, again=again)
-        tails = (self._own_tail(sent, finite) for finite in (True, False))
-        packed.write_tail(*(tail.encode(own, cohort.rank, len(cohort.members)) for own in tails))
+        own = self._own_tail(sent)
+        packed.write_tail(*(tail.encode(each, cohort.rank, len(cohort.members)) for each in (own, own.not_finite())))
         self._ahead = plan.overshoot(replica.control, self.uid, replica.spec)
         self.flight = Flight(packed, cohort.group, cohort.interrupt)
         self._stalled_ms = (time.perf_counter() - started) * 1000.0
@@ -120,7 +120,7 @@ class Windows(Switching):
         if before.draining or (reduced.stop and not control.draining):
             self.replica.stopped = True
         elif why := self._must_go_back(before, control):
-            first = control.members[0].rpartition("/")[0] == self.uid.rpartition("/")[0]
+            first = wire.member_of(control.members[0]) == wire.member_of(self.uid)
             raise rolled_back(why, control.window, control.checkpoint_window, billed=first)
         elif not control.finished and epoch is not None and reduced.formed_epoch > epoch.epoch:
             self._enter(reduced.formed_epoch)
@@ -132,19 +132,18 @@ class Windows(Switching):
             return ""
         return guard.rollback(control.elche.guard, control.window)
 
-    def _own_tail(self, sent: WindowWork, finite: bool) -> RankTail:
+    def _own_tail(self, sent: WindowWork) -> RankTail:
         return sent.tail(
             self.uid,
-            finite=finite,
             reduce_ms=self._reduce_ms,
             divergence=self.replica.divergence,
             formed_epoch=self.cohort.ready_for(),
-            flags=self._flags(finite),
+            flags=self._flags(),
             digest=plan.digest(self.replica.control),
             lr=self.replica.learning_rate(),
         )
 
-    def _flags(self, finite: bool) -> Flag:
+    def _flags(self) -> Flag:
         line = self.cohort.line
         due = self.is_writer and self.saver is not None and (self._checkpoint_wanted or self.saver.due())
         wishes = {
@@ -152,7 +151,6 @@ class Windows(Switching):
             Flag.STOP: line.stop is not None,
             Flag.SAVE: line.save_wanted or (line.stop is not None and line.stop.save),
             Flag.CHECKPOINT: due,
-            Flag.NONFINITE: not finite,
         }
         return reduce(or_, (flag for flag, wished in wishes.items() if wished), tail.NO_FLAGS)
 

@@ -120,7 +120,6 @@ class WindowWork:
         self,
         uid: str,
         *,
-        finite: bool,
         reduce_ms: float,
         divergence: float,
         formed_epoch: int,
@@ -128,17 +127,17 @@ class WindowWork:
         digest: int,
         lr: float = 0.0,
     ) -> RankTail:
-        """This rank's slots of the tail; without ``finite``, its batches count for nothing."""
+        """This rank's slots of the tail."""
         return RankTail(
             uid=uid,
-            batches=self.batches if finite else 0,
-            samples=self.samples if finite else 0,
-            skipped=self.skipped if finite else 0,
+            batches=self.batches,
+            samples=self.samples,
+            skipped=self.skipped,
             compute_ms=self.compute_ms,
             wait_ms=self.wait_ms,
             fill_ms=self.fill_ms,
             reduce_ms=reduce_ms,
-            loss_sum=self.loss_sum() if finite else 0.0,
+            loss_sum=self.loss_sum(),
             divergence=divergence,
             formed_epoch=formed_epoch,
             flags=flags,

@@ -103,3 +103,11 @@ def test_a_tail_of_another_cohort_is_refused() -> None:
         decode(reduced(RankTail("a")), ["a", "b"])
     with pytest.raises(ValueError, match="no whole numbers"):
         decode([0.5, *[0.0] * 12], ["a"])
+
+
+@given(tails)
+def test_a_model_that_is_not_finite_counts_for_nothing_and_says_so(own: RankTail) -> None:
+    void = own.not_finite()
+    assert (void.batches, void.samples, void.skipped, void.loss_sum) == (0, 0, 0, 0.0)
+    assert Flag.NONFINITE in void.flags and void.flags & own.flags == own.flags
+    assert (void.compute_ms, void.digest, void.formed_epoch) == (own.compute_ms, own.digest, own.formed_epoch)
