@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fdl_api.run import FdlRunStatus
-from fdl_api.wire import CheckpointState, MemberState, RankWindow, State
+from fdl_api.wire import CheckpointState, MemberState, RankWindow, State, member_of
 
 ACTIVE = "active"
 
@@ -34,7 +34,7 @@ def rows(state: State, nodes: dict[str, str]) -> list[Row]:
             newest[seat] = member
     by_uid: dict[str, list[RankWindow]] = {}
     for rank in state.ranks:
-        by_uid.setdefault(rank.uid.rsplit("/", 1)[0], []).append(rank)
+        by_uid.setdefault(member_of(rank.uid), []).append(rank)
     return [_row(newest[seat], by_uid.get(newest[seat].uid, []), nodes) for seat in sorted(newest)]
 
 

@@ -34,6 +34,7 @@ from fdl_api.wire import (
     StoreGet,
     StoreSet,
     WindowCommitted,
+    member_of,
 )
 from fdl_coordinator import gate
 from fdl_coordinator.opening import Opening
@@ -137,7 +138,7 @@ class Engine(Opening):
     def rank_lost(self, rank_uid: str, now: float) -> list[Send]:
         """A rank's connection closed."""
         rank = self.seats.rank(rank_uid)
-        seat = self.seats.get(rank_uid.rpartition("/")[0])
+        seat = self.seats.get(member_of(rank_uid))
         if rank is None or seat is None or not rank.connected or seat.state in GONE:
             return []
         rank.connected = False
@@ -340,7 +341,7 @@ class Engine(Opening):
 
     def _is_void(self, rank_uid: str, report: WindowCommitted) -> bool:
         """Whether a commit was made apart from the run: by a rank that was suspended and had not heard of it yet."""
-        seat, current = self.seats.get(rank_uid.rpartition("/")[0]), self.epochs.current
+        seat, current = self.seats.get(member_of(rank_uid)), self.epochs.current
         outside = seat is not None and seat.state in (SeatState.SUSPENDED, SeatState.READY)
         return outside and current is not None and report.epoch < current.epoch
 

@@ -49,9 +49,8 @@ class Opening(Suspension):
         self.window_times.restarted()
         self.settled = self.progress.window
         for rank in ranks:
-            rank.window = (
-                self.settled
-            )  # the newest checkpoint is given to all; of a part that was cut off, it is not it
+            # The newest checkpoint is given to all; that of a part that was cut off is not it.
+            rank.window = self.settled
         return out + self._announce(self.epochs.begin(members, EpochCause.START))
 
     def _target(self) -> int:

@@ -17,6 +17,7 @@ from fdl_api.wire import (
     RankHello,
     Refuse,
     Stop,
+    member_of,
 )
 from fdl_coordinator.epochs import EpochBook, Planned
 from fdl_coordinator.rendezvous import Rendezvous
@@ -69,7 +70,7 @@ class RunState:
         number = planned.epoch.epoch
         self.epochs.planned = None
         told = [*(member.uid for member in planned.epoch.members), *planned.leavers]
-        living = [uid for uid in told if (seat := self.seats.get(uid.rpartition("/")[0])) and seat.state not in GONE]
+        living = [uid for uid in told if (seat := self.seats.get(member_of(uid))) and seat.state not in GONE]
         return [*self.store.close(number), *((uid, EpochCancelled(epoch=number)) for uid in living)]
 
     def _refuse_seat(self, seat: Seat, refusal: Refuse) -> list[Send]:

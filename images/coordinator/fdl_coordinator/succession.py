@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fdl_api.reasons import Ended, Refusal
-from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, EpochMember, Outcome, RankHello
+from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, EpochMember, Outcome, RankHello, member_of
 from fdl_coordinator import gate
 from fdl_coordinator.ending import Ending
 from fdl_coordinator.runstate import Send, in_order
@@ -129,18 +129,18 @@ class Succession(Ending):
         present = {uid for uid in self.epochs.uids() if (rank := self.seats.rank(uid)) is not None and rank.connected}
         missing = [uid for uid in self.epochs.uids() if uid not in present]
         alive = set(self.hint.expected) if self.hint is not None else set()
-        awaited = any(uid.rpartition("/")[0] in alive for uid in missing)
+        awaited = any(member_of(uid) in alive for uid in missing)
         if missing and now < self.rebuild_until + (EXPECTED_GRACE_SECONDS if awaited else 0.0):
             return []
         self.rebuild_until = None
         for uid in present:
-            seat = self.seats.get(uid.rpartition("/")[0])
+            seat = self.seats.get(member_of(uid))
             if seat is not None and seat.state in (SeatState.READY, SeatState.JOINING):
                 seat.state = SeatState.ACTIVE
         out = self._settle(now)
         if not missing:
             return out
-        for seat in (seat for uid in missing if (seat := self.seats.get(uid.rpartition("/")[0])) is not None):
+        for seat in (seat for uid in missing if (seat := self.seats.get(member_of(uid))) is not None):
             seat.state, seat.reason, seat.message = SeatState.DEAD, Ended.HEARTBEAT_LOST, "it did not come back"
         self.progress.died(len(missing), now)
         return out + self._after_death(missing, now)

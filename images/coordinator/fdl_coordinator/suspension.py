@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fdl_api.reasons import Progress
-from fdl_api.wire import EpochCause, EpochMember, Phase
+from fdl_api.wire import EpochCause, EpochMember, Phase, member_of
 from fdl_coordinator import stalling
 from fdl_coordinator.runstate import ENDED, Send
 from fdl_coordinator.seats import RankSeat, Seat, SeatState
@@ -34,7 +34,7 @@ class Suspension(Succession):
             heard = rank is not None and not rank.finished and self._heard(rank, now)
             seconds = now - rank.progressed_at if rank is not None and heard else 0.0
             yield stalling.Sight(
-                member=uid.rpartition("/")[0],
+                member=member_of(uid),
                 waiting=rank is not None and heard and _waits(rank, target),
                 seconds=seconds,
                 slow=rank is None or not rank.seasoned or rank.phase in LONG_PHASES,

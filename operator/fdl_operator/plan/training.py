@@ -10,7 +10,7 @@ from fdl_api.run import (
     RefusalStatus,
     TrainingStatus,
 )
-from fdl_api.wire import CheckpointState, GuardReport, State
+from fdl_api.wire import CheckpointState, GuardReport, State, member_of
 from fdl_operator import clock
 
 
@@ -49,7 +49,7 @@ def render(state: State, heard_at: float) -> TrainingStatus:
         ),
         ranks=tuple(
             RankStatus(
-                member=members.get(rank.uid.rpartition("/")[0], rank.uid.rpartition("/")[0]),
+                member=members.get(member_of(rank.uid), member_of(rank.uid)),
                 local_rank=int(rank.uid.rpartition("/")[2] or 0),
                 ms_per_batch=round(max(0.0, _finite(rank.ms_per_batch) or 0.0), 3),
                 quota=rank.quota,
