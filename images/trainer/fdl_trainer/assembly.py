@@ -1,14 +1,11 @@
 """Puts one rank together: from what the script gave and what the run says to a :class:`fdl_trainer.loop.Loop`."""
 
-import hashlib
 import logging
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -17,7 +14,7 @@ from fdl_api.reasons import Ended
 from fdl_api.run import ElcheSpec, Mode
 from fdl_api.runconfig import CohortConfig
 from fdl_api.version import WIRE_VERSION
-from fdl_trainer import ledger, plan
+from fdl_trainer import ledger, plan, randomness
 from fdl_trainer.audit import AuditLog
 from fdl_trainer.averaging import ModelState, NotEnoughMemoryError, UnsupportedModelError, build
 from fdl_trainer.cohort import Cohort, Line
@@ -349,7 +346,4 @@ def _seed_rank(seed: int, member: Member | None, window: int) -> None:
     The window that is started from counts too: only the rank that wrote the checkpoint goes on with its noise, and the
     others must not repeat theirs from the start.
     """
-    mixed = hashlib.sha256(f"{seed} {place_of(member)} {window}".encode()).digest()
-    torch.manual_seed(int.from_bytes(mixed[:7], "big"))
-    random.seed(int.from_bytes(mixed[:7], "big"))
-    np.random.seed(int.from_bytes(mixed[:4], "big"))
+    torch.manual_seed(randomness.seed_host(f"{seed} {place_of(member)} {window}"))

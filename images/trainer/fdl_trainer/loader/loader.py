@@ -209,10 +209,11 @@ class Loader:
         if self.residency is None:
             self.load()
         todo = list(spans[first:])
+        wanted = [*todo, *ahead]
         done = False
         try:
             for i, span in enumerate(todo):
-                fetched, data = self._take([*todo[i:], *ahead])
+                fetched, data = self._take(wanted[i : i + self._ahead + 1])
                 self._note(fetched)
                 if self.audit is not None:
                     skipped = [index for index, _ in fetched.skipped]
@@ -235,13 +236,12 @@ class Loader:
         """Process ids of the workers."""
         return self._workers.pids() if self._workers is not None else []
 
-    def _take(self, wanted: Sequence[Span]) -> tuple[Fetched, Any]:
-        """The first batch of those wanted; the next ones are put to work."""
-        span = wanted[0]
+    def _take(self, coming: Sequence[Span]) -> tuple[Fetched, Any]:
+        """The first batch of those that come next; the others are put to work."""
+        span = coming[0]
         if self._resident is not None:
             indices = self._order.indices(span)
             return Fetched(None, indices.tolist()), self._resident.gather(torch.from_numpy(indices))
-        coming = wanted[: self._ahead + 1]
         self._forget(coming)
         for each in coming:
             if each not in self._ready:

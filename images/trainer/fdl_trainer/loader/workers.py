@@ -7,17 +7,15 @@ data to finish the batch, and the kernel kills them when the rank is gone.
 
 import contextlib
 import ctypes
-import hashlib
 import multiprocessing
 import os
-import random
 import signal
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-import numpy as np
 import torch
 
+from fdl_trainer import randomness
 from fdl_trainer.loader.fetch import DataError, Fetched, Fetcher
 
 _DEATH_SIGNAL_OPTION = 1
@@ -110,8 +108,5 @@ class _Worker:
     def fetch(cls, indices: list[int], seed: int, position: int) -> Fetched:
         """Make a batch."""
         assert cls.fetcher is not None
-        mixed = hashlib.sha256(f"fdl-worker-1:{seed}:{position}".encode()).digest()
-        torch.default_generator.manual_seed(int.from_bytes(mixed[:7], "big"))
-        random.seed(int.from_bytes(mixed[:7], "big"))
-        np.random.seed(int.from_bytes(mixed[:4], "big"))
+        randomness.seed_host(f"fdl-worker-1:{seed}:{position}")
         return cls.fetcher(indices)
