@@ -21,11 +21,10 @@ from typing import Any, TypeVar
 from fdl_api.run import CheckpointSpec, ElcheSpec, FailurePolicySpec, JoinSpec, Mode
 from fdl_api.runconfig import CohortConfig, MemberEnv, RunConfig, ScriptConfig
 from fdl_trainer.agent import TERMINATION_FILE_VARIABLE
-from tools.loopback.certificates import make_certificates
+from tools.loopback.certificates import HOST, NAMESPACE, RUN, make_certificates
 from tools.loopback.processes import STARTED_LIMIT, LoopbackError, MemberProcess, Process, Zygote, wait_for
 
 Run = TypeVar("Run", bound="LoopbackRun")
-HOST = "digits-coordinator.team.svc"
 
 
 @dataclass
@@ -52,7 +51,7 @@ class LoopbackRun:
         (self.folder / "run.json").write_text(self.config.model_dump_json(by_alias=True))
         if not (self.folder / "token").exists():
             (self.folder / "token").write_text(secrets.token_hex(32))
-            make_certificates(self.folder, HOST)
+            make_certificates(self.folder)
 
     # processes
 
@@ -190,8 +189,8 @@ def started(run: Run) -> Iterator[Run]:
 def run_values(folder: Path, script: Path, members: int, args: list[str]) -> dict[str, Any]:
     """Values of a :class:`~fdl_api.runconfig.RunConfig`; callers change what they need."""
     return {
-        "name": "digits",
-        "namespace": "team",
+        "name": RUN,
+        "namespace": NAMESPACE,
         "run_uid": "run-1",
         "attempt": 1,
         "mode": Mode.CPU_CADENCE,

@@ -131,16 +131,20 @@ def create(trees: Hierarchies, cluster: str, member: str, cpu: Decimal | None = 
 
 def limit_cpu(trees: Hierarchies, cluster: str, member: str, cpu: Decimal | None) -> None:
     """Sets the quota of a node's pods; None takes it away."""
-    pods = trees.controller("cpu") / cluster_group(cluster) / member / _PODS
+    set_quota(trees, trees.controller("cpu") / cluster_group(cluster) / member / _PODS, cpu)
+
+
+def set_quota(trees: Hierarchies, group: Path, cpu: Decimal | None) -> None:
+    """Sets the quota of a group in cores; None takes it away."""
     if trees.v2:
         value = "max" if cpu is None else str(quota(cpu))
-        (pods / "cpu.max").write_text(f"{value} {PERIOD_US}")
+        (group / "cpu.max").write_text(f"{value} {PERIOD_US}")
         return
     if cpu is None:
-        (pods / "cpu.cfs_quota_us").write_text("-1")
+        (group / "cpu.cfs_quota_us").write_text("-1")
         return
-    (pods / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-    (pods / "cpu.cfs_quota_us").write_text(str(quota(cpu)))
+    (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+    (group / "cpu.cfs_quota_us").write_text(str(quota(cpu)))
 
 
 def freeze(trees: Hierarchies, cluster: str, member: str | None, frozen: bool) -> None:

@@ -8,18 +8,24 @@ from typing import Any
 from fdl_api.runconfig import RunConfig
 from fdl_trainer.audit import Proof, prove
 from tools import loopback
-from tools.loopback import Zygote, free_port, wait_for
+from tools.loopback import Zygote, free_port, make_certificates, wait_for
 
 __all__ = ["LoopbackRun", "Zygote", "free_port", "loopback_run", "make_certificates", "wait_for"]
 
 
-def make_certificates(folder: Path) -> None:
-    """The run's authority and the coordinator's certificate."""
-    loopback.make_certificates(folder, loopback.HOST)
-
-
 class LoopbackRun(loopback.LoopbackRun):
     """A run and its processes."""
+
+    def new_attempt(self, **changes: Any) -> None:
+        """The run's next attempt, which must resume: a coordinator of its own, and no word of the former members."""
+        self.kill_coordinator()
+        following = {"attempt": self.config.attempt + 1, "must_resume": True, **changes}
+        self.config = self.config.model_copy(update=following)
+        self.write_files()
+        for path in self.folder.glob("digits-cpu-*"):
+            path.unlink()
+        self.generation = 0
+        self.start_coordinator()
 
     def digests(self) -> dict[str, str]:
         """Digest of the final model by log name, as the ranks printed it."""

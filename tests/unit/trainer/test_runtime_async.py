@@ -62,13 +62,7 @@ def test_what_is_in_flight_when_all_leave_is_kept_and_resumed_from(tmp_path: Pat
         for member in members:
             member.terminate()
         assert [member.wait() for member in members] == [PodExit.LEFT] * 2, run.logs()
-        run.kill_coordinator()
-        run.config = run.config.model_copy(update={"attempt": 2, "must_resume": True})
-        run.write_files()
-        for path in tmp_path.glob("digits-cpu-*"):
-            path.unlink()
-        run.generation = 0
-        run.start_coordinator()
+        run.new_attempt()
         again = [run.start_member(ordinal, incarnation=2) for ordinal in range(2)]
         assert [member.wait() for member in again] == [0, 0], run.logs()
         assert_complete(run, 4096, 20, ranks=2)

@@ -160,15 +160,7 @@ def test_resume_with_another_world_size(tmp_path: Path, zygote: Zygote) -> None:
         assert {said.saved for said in words} <= {Saved.COMMITTED, Saved.SAVED}, words  # one may go before the others
         saved = max(int(path.name[5:]) for path in run.checkpoints.glob("ckpt-*"))
         assert saved >= max(10, *(said.last_window or 0 for said in words)), words
-        run.kill_coordinator()
-        run.config = run.config.model_copy(
-            update={"attempt": 2, "must_resume": True, "join": run.config.join.model_copy(update={"target_members": 2})}
-        )
-        run.write_files()
-        for path in tmp_path.glob("digits-cpu-*"):
-            path.unlink()
-        run.generation = 0
-        run.start_coordinator()
+        run.new_attempt(join=run.config.join.model_copy(update={"target_members": 2}))
         again = [run.start_member(ordinal, incarnation=2) for ordinal in range(2)]
         first = run.wait_state("it goes on", lambda state: len(state["ranks"]) == 2)
         assert first["window"] > saved
@@ -182,13 +174,7 @@ def test_a_start_from_the_checkpoint_of_a_finished_training_ends_at_once(tmp_pat
     with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "2", "--work", "1"], zygote=zygote) as run:
         members = [run.start_member(ordinal) for ordinal in range(2)]
         assert [member.wait() for member in members] == [0, 0], run.logs()
-        run.kill_coordinator()
-        run.config = run.config.model_copy(update={"attempt": 2, "must_resume": True})
-        run.write_files()
-        for path in tmp_path.glob("digits-cpu-*"):
-            path.unlink()
-        run.generation = 0
-        run.start_coordinator()
+        run.new_attempt()
         again = [run.start_member(ordinal, incarnation=2) for ordinal in range(2)]
         assert [member.wait() for member in again] == [0, 0], run.logs()
         assert run.wait_state("the figures", lambda state: bool(state["metrics"]))["outcome"] == "succeeded"

@@ -27,6 +27,14 @@ def train(session, data=None, **more):
         session.report(loss)
 """
 
+BAD = """
+class Bad:
+    def __len__(self): return 64
+    def __getitem__(self, i):
+        if i == 13: raise OSError("sector 13 is gone")
+        return torch.randn(4), i % 2
+"""
+
 CASES = {
     "syntax error": ("def main(session)\n    pass\n", PodExit.USER_CODE, Ended.SCRIPT_SYNTAX_ERROR, "line 1"),
     "raises": (
@@ -63,12 +71,8 @@ CASES = {
     ),
     "swallows what ended it": (
         SETUP
+        + BAD
         + """
-class Bad:
-    def __len__(self): return 64
-    def __getitem__(self, i):
-        if i == 13: raise OSError("sector 13 is gone")
-        return torch.randn(4), i % 2
 try:
     fdl_trainer.run(lambda s: train(s, Bad()))
 except BaseException:
@@ -107,15 +111,7 @@ fdl_trainer.run(main)
         "empty",
     ),
     "a sample that raises": (
-        SETUP
-        + """
-class Bad:
-    def __len__(self): return 64
-    def __getitem__(self, i):
-        if i == 13: raise OSError("sector 13 is gone")
-        return torch.randn(4), i % 2
-fdl_trainer.run(lambda s: train(s, Bad()))
-""",
+        SETUP + BAD + "fdl_trainer.run(lambda s: train(s, Bad()))\n",
         PodExit.DATA,
         Ended.SCRIPT_RAISED,
         "13",
