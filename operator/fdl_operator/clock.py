@@ -1,29 +1,12 @@
 """Times as the API server writes them and as the rules count them (seconds since 1970)."""
 
 import datetime
-from typing import Final
 
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+from fdl_api.clock import parse, render
 
-
-def parse(text: str | None) -> float | None:
-    """Seconds since 1970 of an RFC 3339 time; ``None`` for ``None``, an empty or an unreadable text."""
-    if not text:
-        return None
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return (moment - _EPOCH).total_seconds()
-
-
-def render(seconds: float) -> str:
-    """RFC 3339 time in UTC, whole seconds."""
-    return (_EPOCH + datetime.timedelta(seconds=int(seconds))).strftime("%Y-%m-%dT%H:%M:%SZ")
+__all__ = ["parse", "render", "render_micro"]
 
 
 def render_micro(seconds: float) -> str:
     """RFC 3339 time in UTC with microseconds, as Leases and Events want it."""
-    return (_EPOCH + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -12,13 +12,14 @@ from typing import Any, Final
 from fdl_api import labels
 from fdl_api import report as reports
 from fdl_api.cluster import FdlClusterSpec
+from fdl_api.nodes import NodeRecord
 from fdl_api.report import DeepWanted, deep_pod_name
 from fdl_api.run import Vendor
 from fdl_operator import client as api
 from fdl_operator.build.common import CONTAINER_SECURITY, POD_SECURITY, Body
 from fdl_operator.build.pods import DEVICE_RESOURCES
 from fdl_operator.client import ApiError, Client
-from fdl_operator.model import NodeRecord, PodRecord
+from fdl_operator.model import PodRecord
 from fdl_operator.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -3,10 +3,11 @@
 Records keep only what the rules read: a pod takes well under 1 KiB here, against 8-20 KiB as an object.
 """
 
-import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fdl_api.nodes import NodeRecord
+from fdl_api.placement import Placement, Variant
 from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_api.wire import Hint, State
 from fdl_operator.settings import Limits
@@ -99,22 +100,6 @@ class PodRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecord:
-    """A node."""
-
-    name: str
-    uid: str
-    labels: dict[str, str]
-    ready: bool
-    unschedulable: bool = False
-    taints: tuple[tuple[str, str, str], ...] = ()
-    """Key, value and effect of each taint."""
-    report: str = ""
-    """Content of the annotation fdl.dev/report."""
-    report_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class OwnedRecord:
     """Metadata of an object that the operator applied for a run."""
 
@@ -124,16 +109,6 @@ class OwnedRecord:
     uid: str
     run_uid: str
     spec_hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A trainer image that cohorts may use (FdlCluster spec.variants)."""
-
-    name: str
-    vendor: str
-    image: str
-    archs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,26 +235,6 @@ class DeleteObject:
     kind: ObjectKind
     name: str
     uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a cohort's new pods may go, and with which image."""
-
-    variant: str
-    image: str
-    required: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Node labels and the values of which each must have one."""
-    excluded: tuple[str, ...] = ()
-    """Names of nodes that would fit but have no fresh report."""
-    nccl: str = ""
-    simulated: bool = False
-
-    @property
-    def digest(self) -> str:
-        """Short hash, for comparing with the one that a pod was built from."""
-        text = repr((self.variant, self.image, self.required, self.excluded, self.nccl, self.simulated))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from typing import Any
 import kopf
 
 from fdl_api import labels
+from fdl_api.nodes import NodeRecord, node_record
 from fdl_api.version import API_VERSION, GROUP
 from fdl_operator import client as api
 from fdl_operator.client import Client, Resource
-from fdl_operator.model import NodeRecord, ObjectKind, OwnedRecord, PodRecord
+from fdl_operator.model import ObjectKind, OwnedRecord, PodRecord
 from fdl_operator.plan.cluster import ClusterRecord
-from fdl_operator.records import cluster_record, node_record, owned_record, pod_record, run_record
+from fdl_operator.records import cluster_record, owned_record, pod_record, run_record
 from fdl_operator.settings import Settings
 from fdl_operator.store import Store
 from fdl_operator.watch import Watch

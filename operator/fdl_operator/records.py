@@ -6,12 +6,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from fdl_api import labels
-from fdl_api import report as reports
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_operator import clock
 from fdl_operator.build.pods import PLACEMENT, VARIANT
-from fdl_operator.model import NodeRecord, OwnedRecord, PodPhase, PodRecord, RunRecord
+from fdl_operator.model import OwnedRecord, PodPhase, PodRecord, RunRecord
 from fdl_operator.plan.cluster import ClusterRecord
 
 logger = logging.getLogger(__name__)
@@ -93,24 +92,6 @@ def pod_record(item: dict[str, Any]) -> PodRecord:
         exit_reason=str(ended.get("reason") or ""),
         finished_at=clock.parse(ended.get("finishedAt")),
         termination=str(ended.get("message") or "")[:8192],
-    )
-
-
-def node_record(item: dict[str, Any]) -> NodeRecord:
-    """A node."""
-    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
-    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions") or []}
-    text = (meta.get("annotations") or {}).get(labels.REPORT, "")
-    report = reports.parse(text)
-    return NodeRecord(
-        name=meta["name"],
-        uid=meta["uid"],
-        labels=dict(meta.get("labels") or {}),
-        ready=conditions.get("Ready") == "True",
-        unschedulable=bool(spec.get("unschedulable")),
-        taints=tuple((taint["key"], taint.get("value") or "", taint["effect"]) for taint in spec.get("taints") or []),
-        report=text,
-        report_at=report.time.timestamp() if report is not None else None,
     )
 
 

@@ -8,19 +8,11 @@ from typing import Any
 
 from fdl_api import labels
 from fdl_api.cluster import FdlClusterSpec
+from fdl_api.nodes import NodeRecord
+from fdl_api.placement import Variant
 from fdl_api.reasons import ConditionType
 from fdl_operator.build.pki import KeyMaterial
-from fdl_operator.model import (
-    ChildFailure,
-    NodeRecord,
-    OwnedRecord,
-    PodRecord,
-    RunKey,
-    RunRecord,
-    Snapshot,
-    StreamView,
-    Variant,
-)
+from fdl_operator.model import ChildFailure, OwnedRecord, PodRecord, RunKey, RunRecord, Snapshot, StreamView
 from fdl_operator.settings import Limits
 
 EXPECTATION_SECONDS = 30.0

@@ -1,11 +1,12 @@
 """Pods of a run: the coordinator and its members. Bare, never restarted: one pod is one incarnation."""
 
 from fdl_api import labels, names
+from fdl_api.placement import Placement
 from fdl_api.run import Cohort, FdlRunSpec, Resources, Vendor
 from fdl_api.runconfig import MemberEnv
 from fdl_operator.build.common import CONTAINER_SECURITY, POD_SECURITY, Body, metadata
 from fdl_operator.build.overlay import TRAINER, merge_pod
-from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, Placement, RunRecord
+from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, RunRecord
 from fdl_operator.settings import Settings
 
 PLACEMENT = labels.DOMAIN + "placement"

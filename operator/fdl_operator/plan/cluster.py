@@ -13,10 +13,10 @@ from fdl_api.cluster import (
     NodeProblem,
     NodeStatus,
 )
+from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import ClusterCondition, Progress
 from fdl_api.run import Condition
 from fdl_operator import clock
-from fdl_operator.model import NodeRecord
 
 COVERING = ("covers", "verified", "simulated")
 MAX_NODES = 5000

@@ -3,10 +3,9 @@
 Trainers are never touched for it: they train on and echo their state to the next one.
 """
 
-from fdl_api import labels, names
+from fdl_api import labels, names, placement
 from fdl_api.run import CoordinatorStatus
 from fdl_operator.model import OFF_DEVICES, CreateCoordinator, DeletePod, PodRecord
-from fdl_operator.plan import placement
 from fdl_operator.plan.draft import Draft
 
 QUICK_SECONDS = 60.0

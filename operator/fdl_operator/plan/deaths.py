@@ -9,9 +9,10 @@ from typing import Final
 
 from fdl_api import termination
 from fdl_api.exitcodes import PodExit
+from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import Ended, Refusal
 from fdl_api.termination import Cause
-from fdl_operator.model import NodeRecord, PodPhase, PodRecord
+from fdl_operator.model import PodPhase, PodRecord
 
 SEAT_ONLY: Final = frozenset(
     {

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from fdl_api import labels, names
+from fdl_api.placement import Placement
 from fdl_api.reasons import ConditionType
 from fdl_api.run import (
     Condition,
@@ -17,7 +18,7 @@ from fdl_api.run import (
 )
 from fdl_api.wire import State
 from fdl_operator import clock
-from fdl_operator.model import Action, EventNote, Placement, PodRecord, Snapshot
+from fdl_operator.model import Action, EventNote, PodRecord, Snapshot
 from fdl_operator.plan.deaths import Death
 
 Seat = tuple[str, int]

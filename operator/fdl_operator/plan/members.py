@@ -1,11 +1,12 @@
 """The members of a run: how many, which of them died and why, and who replaces them."""
 
 from fdl_api import labels, names
+from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import Ended
 from fdl_api.run import FdlRunSpec, MemberPhase, MemberStatus, RunPhase
 from fdl_api.termination import Cause
 from fdl_api.wire import MemberState
-from fdl_operator.model import CreateMember, DeletePod, NodeRecord, PodPhase, PodRecord
+from fdl_operator.model import CreateMember, DeletePod, PodPhase, PodRecord
 from fdl_operator.plan import budgets, waiting
 from fdl_operator.plan.deaths import APART, SEAT_ONLY, VANISHED, Death, classify
 from fdl_operator.plan.draft import DEAD, Draft, Seat, seat_name

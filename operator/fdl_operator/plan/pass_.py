@@ -1,6 +1,6 @@
 """One pass over one run: the policies in their order, then the actions in theirs."""
 
-from fdl_api import labels
+from fdl_api import labels, placement
 from fdl_api.reasons import ConditionType, Progress
 from fdl_api.run import FdlRunStatus, RunPhase
 from fdl_api.wire import Hint
@@ -12,7 +12,7 @@ from fdl_operator.model import (
     Snapshot,
     WriteStatus,
 )
-from fdl_operator.plan import coordinator, keys, lifecycle, members, objects, phases, placement, training, verdict
+from fdl_operator.plan import coordinator, keys, lifecycle, members, objects, phases, training, verdict
 from fdl_operator.plan.draft import DEAD, Draft
 
 TEMPLATE_CHILD = "podTemplate/"

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from fdl_api import labels, names
+from fdl_api.nodes import NodeRecord
+from fdl_api.placement import Variant
 from fdl_api.run import Condition, FdlRunSpec, FdlRunStatus
 from fdl_api.termination import Cause, Termination
 from fdl_api.wire import CheckpointState, MemberState, Outcome, State
@@ -17,7 +19,6 @@ from fdl_operator.model import (
     CreateMember,
     DeleteObject,
     DeletePod,
-    NodeRecord,
     OwnedRecord,
     PodPhase,
     PodRecord,
@@ -25,7 +26,6 @@ from fdl_operator.model import (
     SendHint,
     Snapshot,
     StreamView,
-    Variant,
     WriteStatus,
 )
 from fdl_operator.plan import plan

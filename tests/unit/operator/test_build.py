@@ -13,11 +13,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from fdl_api import names
+from fdl_api.placement import Placement
 from fdl_api.runconfig import MemberEnv, RunConfig
 from fdl_operator.build import objects, pki, pods
 from fdl_operator.build.overlay import merge_pod
 from fdl_operator.build.runconfig import run_config
-from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, Placement
+from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember
 from fdl_operator.settings import Settings
 
 from .builders import UID, World

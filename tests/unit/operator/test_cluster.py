@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import pytest
 
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
+from fdl_api.nodes import NodeRecord
 from fdl_api.report import Check, DeepWanted, Report, Sentinel, deep_pod_name
 from fdl_operator.deepcheck import MAX_AT_ONCE, PENDING_SECONDS, decide, pod
-from fdl_operator.model import NodeRecord, PodPhase, PodRecord
+from fdl_operator.model import PodPhase, PodRecord
 from fdl_operator.plan.cluster import ClusterRecord, describe
 from fdl_operator.settings import Settings
 

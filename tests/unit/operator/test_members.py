@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from fdl_api.placement import Variant
 from fdl_api.termination import Cause
-from fdl_operator.model import ChildFailure, CreateCoordinator, CreateMember, DeletePod, Variant, WriteStatus
+from fdl_operator.model import ChildFailure, CreateCoordinator, CreateMember, DeletePod, WriteStatus
 from fdl_operator.plan import plan
 from fdl_operator.plan.members import wanted
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from fdl_api.nodes import node_record
 from fdl_operator.model import PodPhase
-from fdl_operator.records import cluster_record, node_record, owned_record, pod_record, run_record
+from fdl_operator.records import cluster_record, owned_record, pod_record, run_record
 
 
 def meta(**more: Any) -> dict[str, Any]:

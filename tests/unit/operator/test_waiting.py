@@ -2,7 +2,8 @@
 
 import pytest
 
-from fdl_operator.model import CreateMember, DeletePod, Variant
+from fdl_api.placement import Variant
+from fdl_operator.model import CreateMember, DeletePod
 from fdl_operator.plan.waiting import SLOW_SECONDS, trouble
 
 from .builders import World, member_name, only

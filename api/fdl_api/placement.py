@@ -1,20 +1,51 @@
 """Where a cohort's new members may go, and with which image.
 
 A pod's image is fixed before it is scheduled, so the variant is chosen here and pinned by node affinity. Labels
-are an input for new pods only: a pod that runs is not touched when a label flaps (case N7).
+are an input for new pods only: a pod that runs is not touched when a label flaps (case N7). The operator places by
+these rules, and ``fdl explain`` tells what they say.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fdl_api import labels
+from fdl_api import clock, labels
+from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import Progress
 from fdl_api.run import Cohort, Toleration, TrainerSpec, Vendor
-from fdl_operator import clock
-from fdl_operator.model import NodeRecord, Placement, Variant
 
 COVERING = ("covers", "verified")
 MAX_NODES_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A trainer image that cohorts may use (FdlCluster spec.variants)."""
+
+    name: str
+    vendor: str
+    image: str
+    archs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a cohort's new pods may go, and with which image."""
+
+    variant: str
+    image: str
+    required: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Node labels and the values of which each must have one."""
+    excluded: tuple[str, ...] = ()
+    """Names of nodes that would fit but have no fresh report."""
+    nccl: str = ""
+    simulated: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Short hash, for comparing with the one that a pod was built from."""
+        text = repr((self.variant, self.image, self.required, self.excluded, self.nccl, self.simulated))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
