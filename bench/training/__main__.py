@@ -37,15 +37,20 @@ def main() -> int:
     began = time.monotonic()
     packages, absent = _packages(profile)
     arena = Arena(options.out, options.device, packages)
-    campaign = Campaign(arena, profile, options.device, absent, _say)
+
+    def keep(campaign: Campaign) -> Report:
+        report = _report(campaign, facts, (time.monotonic() - began) / 60.0)
+        _write(options.out, report)
+        return report
+
+    campaign = Campaign(arena, profile, options.device, absent, _say, keep)
     _say(f"profile {profile.name}: about {profile.seconds() / 60:.0f} minutes, at most {profile.budget / 60:.0f}")
     try:
         campaign.run()
     finally:
         arena.close()
-    minutes = (time.monotonic() - began) / 60.0
-    report = _report(campaign, facts, minutes)
-    _write(options.out, report)
+    report = keep(campaign)
+    _print(options.out, report)
     return 0 if all(any(one.method.startswith("fdl") for one in each.results) for each in report.analyses) else 1
 
 
@@ -125,6 +130,9 @@ def _write(folder: Path, report: Report) -> None:
     }
     (folder / "result.json").write_text(json.dumps(content, indent=1) + "\n")
     (folder / "index.html").write_text(render(report))
+
+
+def _print(folder: Path, report: Report) -> None:
     for one in report.verdicts:
         word = {True: "met", False: f"MISSED by {one.short_by:.2f}", None: "not judged: too few rounds"}[one.met]
         figure = f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})"

@@ -41,6 +41,7 @@ class Campaign:
         records: of all slices.
         skipped: why a method is not measured, by name.
         sizes: batch sizes that were tuned for DDP, by scenario.
+        keep: called after every round, so that a run that is stopped leaves what it has.
     """
 
     arena: Arena
@@ -48,6 +49,7 @@ class Campaign:
     device: str
     absent: Mapping[str, str]
     say: Callable[[str], None]
+    keep: Callable[["Campaign"], object]
     records: list[Record] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, list[int]] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class Campaign:
                 self._round(number, scenario)
             took = time.monotonic() - before
             self.rounds = number + 1
+            self.keep(self)
 
     def _admit(self, method: Method) -> None:
         """Decide whether a method can be measured at all."""

@@ -1,7 +1,7 @@
 """The methods that are measured, with the settings that they get and why. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -118,6 +118,10 @@ METHODS: tuple[Method, ...] = (
     _fixed(16),
     _ablation("fdl unweighted", "all ranks weigh the same", {"weights": "uniform"}, {"gamma": 0.0}),
     _ablation("fdl overlap", "averages overlap with compute", {"overlap": True}),
+    replace(
+        _ablation("fdl tensor by tensor", "one all-reduce for every tensor instead of one for all"),
+        settings={"tensor_by_tensor": True},
+    ),
     _ablation("fdl bf16", "parameters travel as bf16", {"bf16_wire": True}),
 )
 

@@ -5,6 +5,7 @@ end. All times are on the monotonic clock, which the processes of a machine shar
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+BEGAN = ".began"
+"""Suffix of the file that says when a rank began."""
+POINTS = 150
+"""Of a loss curve, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,7 @@ class Mark:
         comm: seconds inside the averaging so far, without waiting for late ranks.
         anchor: batches of the slowest rank in the window, where there is such a thing.
         syncs: averages so far.
+        loss: sum over all ranks' samples so far of their training loss; NaN where it is not known.
     """
 
     at: float
@@ -35,6 +42,7 @@ class Mark:
     comm: float = 0.0
     anchor: int = 0
     syncs: int = 0
+    loss: float = math.nan
 
 
 class MarkFile:
@@ -46,6 +54,18 @@ class MarkFile:
     def write(self, **values: Any) -> None:
         """One line; ``at`` is now."""
         os.write(self._file, (json.dumps({"at": time.monotonic(), **values}) + "\n").encode())
+
+
+def write_began(marks: Path) -> None:
+    """Note, beside a rank's mark file, that it is about to train its first batch."""
+    marks.with_suffix(BEGAN).write_text(str(time.monotonic()))
+
+
+def read_began(marks: Sequence[Path]) -> float | None:
+    """When the first of some ranks began to train; None when none has said."""
+    files = [path.with_suffix(BEGAN) for path in marks]
+    moments = [float(file.read_text()) for file in files if file.exists()]
+    return min(moments, default=None)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -71,6 +91,7 @@ def merge(files: Sequence[Iterable[dict[str, Any]]]) -> list[Mark]:
                 compute=compute if len(compute) == len(together) else (),
                 comm=min(float(line.get("comm", 0.0)) for line in together),
                 syncs=number,
+                loss=sum(float(line.get("loss", math.nan)) for line in together),
             )
         )
     return merged
@@ -132,3 +153,27 @@ def span(marks: Sequence[Mark], since: float, until: float) -> Span | None:
 
 def _less(later: Sequence[Any], earlier: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(a - b for a, b in zip(later, earlier, strict=True))
+
+
+def curve(marks: Sequence[Mark], began: float) -> list[tuple[float, int, float]]:
+    """The training loss over time: (seconds, committed samples, mean loss of the samples since the point before).
+
+    Points are commits, :data:`POINTS` at most, of about equal numbers of samples. It ends where the loss is not finite.
+
+    Args:
+        marks: in order.
+        began: when the first batch was begun, on the clock of the marks.
+    """
+    points: list[tuple[float, int, float]] = []
+    if not marks:
+        return points
+    least = sum(marks[-1].samples) / POINTS
+    seen, lost = 0, 0.0
+    for mark in marks:
+        samples = sum(mark.samples)
+        if not math.isfinite(mark.loss):
+            break
+        if samples > seen and samples - seen >= least:
+            points.append((mark.at - began, samples, (mark.loss - lost) / (samples - seen)))
+            seen, lost = samples, mark.loss
+    return points

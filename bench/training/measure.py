@@ -9,7 +9,7 @@ from typing import Any
 from bench.training.catalog import Method
 from bench.training.job import Job
 from bench.training.machine import Load
-from bench.training.marks import Mark, Span, merge, read_lines, span
+from bench.training.marks import Mark, Span, curve, merge, read_began, read_lines, span
 from bench.training.slowness import Clock
 
 STARTUP_LIMIT = 60.0
@@ -46,6 +46,8 @@ class Outcome:
         swap_at: moment of the swap, 0 without.
         started: seconds from the start of the ranks to the first commit of all.
         load: of the machine during the slice.
+        curve: training loss from the first batch on, see :func:`bench.training.marks.curve`; () of ranks that train
+            side by side.
     """
 
     method: str
@@ -55,6 +57,7 @@ class Outcome:
     swap_at: float = 0.0
     started: float = 0.0
     load: Load | None = None
+    curve: list[tuple[float, int, float]] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -90,13 +93,17 @@ def measure(method: Method, jobs: Sequence[Job], swaps: bool, timing: Timing, de
             raise RankEndedError("a rank ended while it was measured")
         time.sleep(0.1)
     lines = [read_lines(Path(job.marks)) for job in jobs]
+    marks = _reported(lines) if method.kind == "fdl" else merge(lines)
+    began = read_began([Path(job.marks) for job in jobs])
+    if method.kind != "solo" and began is not None:
+        outcome.curve = curve(marks, began)
     if method.kind in ("solo", "fastest"):
         spans = [span(merge([one]), since, until) for one in lines]
         outcome.rates = [found.rate for found in spans if found is not None]
         if len(outcome.rates) < len(jobs):
             raise SliceError(f"a rank did not finish two batches in {timing.measured:.0f} s")
         return outcome
-    found = span(_reported(lines) if method.kind == "fdl" else merge(lines), since, until)
+    found = span(marks, since, until)
     if found is None:
         raise SliceError(f"fewer than two averages in {timing.measured:.0f} s")
     outcome.span = found
@@ -128,6 +135,7 @@ def _reported(lines: Sequence[Sequence[dict[str, Any]]]) -> list[Mark]:
             comm=line["comm"],
             anchor=line["anchor"],
             syncs=line["syncs"],
+            loss=line["loss"],
         )
         for one in lines
         for line in one

@@ -89,7 +89,7 @@ DEFAULT = Profile(
     "default",
     6,
     Timing(2.0, 4.0),
-    1750.0,
+    1860.0,
     (
         Scenario("1:2.3", "conv", (*_ALL_PEERS, "hivemind", *_FDL)),
         Scenario("1:1:4", "conv", (*_ALL_PEERS, *_FDL)),
@@ -100,7 +100,12 @@ DEFAULT = Profile(
         Scenario("1:2.3 quota", "conv", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
         Scenario("1:2.3", "mlp", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
         Scenario("1:2.3", "gpt", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
-        Scenario("1:2.3", "resnet20", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
+        Scenario(
+            "1:2.3",
+            "resnet20",
+            ("solo", "DDP", "DDP proportional", "fdl cpu-cadence", "fdl tensor by tensor"),
+            every=2,
+        ),
     ),
 )
 FULL = Profile(

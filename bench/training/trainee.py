@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.training.job import Job
-from bench.training.marks import MarkFile
+from bench.training.marks import MarkFile, write_began
 from bench.training.slowness import Burner
 from bench.training.workloads import WORKLOADS, loss_of
 
@@ -31,12 +31,14 @@ class Trainee:
         self.marks = MarkFile(Path(job.marks))
         self.samples = 0
         self.compute = 0.0
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches without end: this rank's stride of a permutation, gathered by index as fdl's loader does."""
         inputs, targets = torch.load(self.job.data)
         size, step = self.job.batch_size, self.job.batch_size * self.job.world
         epoch = 0
+        write_began(Path(self.job.marks))
         while True:
             generator = torch.Generator().manual_seed(self.job.seed + epoch)
             order = torch.randperm(len(inputs), generator=generator)
@@ -57,6 +59,7 @@ class Trainee:
         started = time.perf_counter()
         self.burner.burn(x, y)
         loss = loss_of(self.model, x, y)
+        self._loss += loss.detach() * len(x)
         if scale != 1.0:
             loss = loss * scale
         self.optimizer.zero_grad()
@@ -69,4 +72,6 @@ class Trainee:
 
     def mark(self, *, comm: float = 0.0, compute: bool = True) -> None:
         """Everything so far is committed."""
-        self.marks.write(samples=self.samples, compute=self.compute if compute else None, comm=comm)
+        self.marks.write(
+            samples=self.samples, compute=self.compute if compute else None, comm=comm, loss=self._loss.item()
+        )

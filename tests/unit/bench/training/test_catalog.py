@@ -63,7 +63,7 @@ def test_profiles_name_what_exists_and_measure_solo(profile: object) -> None:
 
 def test_profiles_fit_their_budgets() -> None:
     assert PROFILES["quick"].seconds() <= 300
-    assert PROFILES["default"].seconds() <= 1750
+    assert PROFILES["default"].seconds() <= 1860
 
 
 def test_ticks_are_round_and_inside() -> None:
