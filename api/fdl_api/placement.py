@@ -6,7 +6,7 @@ these rules, and ``fdl explain`` tells what they say.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fdl_api import clock, labels
@@ -78,6 +78,21 @@ class Cluster:
         return any(labels.READY in node.labels for node in self.nodes.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A variant that a cohort may use.
+
+    Attributes:
+        variant: the variant; one without a name where the cohort brings its own image.
+        simulated: whether members would run on simulated devices, with the CPU image.
+        required: node labels and the values of which each must have one.
+    """
+
+    variant: Variant
+    simulated: bool
+    required: tuple[tuple[str, tuple[str, ...]], ...]
+
+
 def place(cohort: Cohort, trainer: TrainerSpec, cluster: Cluster, *, keep: str = "") -> Placement | Unplaced:
     """Choose variant and nodes for a cohort's new members.
 
@@ -88,14 +103,14 @@ def place(cohort: Cohort, trainer: TrainerSpec, cluster: Cluster, *, keep: str =
         keep: variant of the members that the cohort has already; taken again while it fits anywhere.
     """
     image = cohort.image or trainer.image
-    candidates = _candidates(cohort, cluster, image)
-    if not candidates:
+    choices = candidates(cohort, trainer, cluster)
+    if not choices:
         return Unplaced(Progress.NO_FITTING_NODE, _no_variant(cohort, cluster))
     best: tuple[tuple[bool, int], Placement] | None = None
     problems: dict[str, str] = {}
-    for variant, simulated in candidates:
-        required = _required(cohort, variant, simulated, cluster.probed)
-        fitting, stale, lacking = _sift(required, cohort, cluster)
+    for choice in choices:
+        variant, simulated = choice.variant, choice.simulated
+        fitting, stale, lacking = _sift(choice.required, cohort, cluster)
         problems = problems or lacking
         if not fitting:
             problems |= {name: text for name, text in stale.items() if name not in problems or text}
@@ -103,7 +118,7 @@ def place(cohort: Cohort, trainer: TrainerSpec, cluster: Cluster, *, keep: str =
         placement = Placement(
             variant=variant.name,
             image=image or variant.image,
-            required=required,
+            required=choice.required,
             excluded=tuple(sorted(stale)),
             simulated=simulated,
         )
@@ -125,8 +140,9 @@ def has_plain_node(nodes: Iterable[NodeRecord]) -> bool:
     return any(not lack(node, ()) for node in nodes if not any(key in node.labels for key in devices))
 
 
-def _candidates(cohort: Cohort, cluster: Cluster, image: str | None) -> list[tuple[Variant, bool]]:
-    """Variants to try, each with whether it would run on simulated devices (then with the CPU image)."""
+def candidates(cohort: Cohort, trainer: TrainerSpec, cluster: Cluster) -> list[Candidate]:
+    """Variants to try for a cohort, in their listed order, those on simulated devices last."""
+    image = cohort.image or trainer.image
     named = [variant for variant in cluster.variants if cohort.variant in ("auto", variant.name)]
     own = [(variant, False) for variant in named if variant.vendor == cohort.vendor]
     if not own and image and cohort.variant == "auto":
@@ -136,7 +152,7 @@ def _candidates(cohort: Cohort, cluster: Cluster, image: str | None) -> list[tup
         stand_in = image or (cpu.image if cpu else "")
         if stand_in:
             own += [(Variant(name=variant.name, vendor=variant.vendor, image=stand_in), True) for variant, _ in own[:]]
-    return own
+    return [Candidate(variant, fake, _required(cohort, variant, fake, cluster.probed)) for variant, fake in own]
 
 
 def _required(
@@ -192,25 +208,35 @@ def lack(
     *,
     gpu: bool = False,
 ) -> str:
-    """What keeps a member off a node, as the end of a sentence that starts with the node's name; empty when nothing."""
+    """What first keeps a member off a node, as the end of a sentence that begins with its name; empty when nothing."""
+    return next(lacks(node, required, tolerations, gpu=gpu), "")
+
+
+def lacks(
+    node: NodeRecord,
+    required: Iterable[tuple[str, tuple[str, ...]]],
+    tolerations: Sequence[Toleration] = (),
+    *,
+    gpu: bool = False,
+) -> Iterator[str]:
+    """All that keeps a member off a node, each as the end of a sentence that begins with the node's name."""
     for key, values in required:
         have = node.labels.get(key)
         if have in values:
             continue
         want = " or ".join(values)
-        return f"lacks label {key}={want}" if have is None else f"has label {key}={have}, not {want}"
+        yield f"lacks label {key}={want}" if have is None else f"has label {key}={have}, not {want}"
     if node.unschedulable:
-        return "is cordoned"
+        yield "is cordoned"
     if not node.ready:
-        return "is not ready"
+        yield "is not ready"
     for key, value, effect in node.taints:
         if effect not in ("NoSchedule", "NoExecute") or key.startswith("node.kubernetes.io/"):
             continue
         if gpu and key in ("nvidia.com/gpu", "amd.com/gpu"):
             continue
         if not any(_tolerates(toleration, key, value, effect) for toleration in tolerations):
-            return f"has taint {key}{'=' + value if value else ''}:{effect}, which the cohort does not tolerate"
-    return ""
+            yield f"has taint {key}{'=' + value if value else ''}:{effect}, which the cohort does not tolerate"
 
 
 def _tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from fdl_api import labels
 from fdl_api.nodes import NodeRecord
-from fdl_api.placement import Cluster, Placement, Unplaced, Variant, place
+from fdl_api.placement import Cluster, Placement, Unplaced, Variant, candidates, lack, lacks, place
 from fdl_api.run import Cohort, TrainerSpec
 
 T0 = 1_800_000_000.0
@@ -162,3 +162,27 @@ def test_a_node_selector_is_joined_with_our_own_labels() -> None:
     where = cluster(node("a", zone="x"), node("b"))
     found = placed(place(cohort(nodeSelector={"fdl.dev/zone": "x"}), TRAINER, where))
     assert found.required == (("fdl.dev/ready", ("true",)), ("fdl.dev/zone", ("x",)))
+
+
+def test_all_that_a_node_lacks_is_told_and_the_first_of_it_is_the_reason() -> None:
+    off = dataclasses.replace(node("g"), unschedulable=True, ready=False, taints=(("team", "x", "NoSchedule"),))
+    required = (("fdl.dev/vendor.nvidia", ("true",)), ("fdl.dev/ready", ("true",)))
+    assert list(lacks(off, required)) == [
+        "lacks label fdl.dev/vendor.nvidia=true",
+        "is cordoned",
+        "is not ready",
+        "has taint team=x:NoSchedule, which the cohort does not tolerate",
+    ]
+    assert lack(off, required) == "lacks label fdl.dev/vendor.nvidia=true"
+
+
+def test_candidates_come_in_their_listed_order_and_those_on_simulated_devices_last() -> None:
+    two = (*VARIANTS, Variant("cuda12", "nvidia", "reg/cuda12:1"))
+    found = candidates(cohort("nvidia", allowSimulated=True), TRAINER, cluster(node("g", **H200), variants=two))
+    assert [(each.variant.name, each.simulated) for each in found] == [
+        ("cuda", False),
+        ("cuda12", False),
+        ("cuda", True),
+        ("cuda12", True),
+    ]
+    assert ("fdl.dev/variant.cuda12", ("covers", "verified")) in found[1].required
