@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import combinations
+from math import comb
 from typing import Final, Literal
 
 _NVIDIA: Final = re.compile(r"(?P<kind>sm|compute)_(?P<digits>[0-9]{2,3})(?P<suffix>[af]?)")
@@ -164,3 +166,33 @@ def auto_variant(variants: Sequence[Kernels], devices: Sequence[str]) -> Kernels
         if candidates:
             return max(candidates, key=lambda variant: covered(variant, own))
     return next((variant for variant in variants if variant.vendor == "cpu"), None)
+
+
+MAX_CHOICES: Final = 100_000
+"""Sets of variants that are tried one by one; beyond that the answer may have one more than is needed."""
+
+
+def smallest_cover(covering: Iterable[Iterable[str]], order: Sequence[str]) -> tuple[str, ...]:
+    """The fewest variants so that each node has one that covers it.
+
+    Args:
+        covering: for each node the names of the variants that cover it. Nodes that nobody covers are left out.
+        order: all variants; of equally small sets the one that is listed first is taken.
+
+    Returns:
+        Names in the order of ``order``; empty when there is no node to cover.
+    """
+    nodes = {frozenset(names) & frozenset(order) for names in covering} - {frozenset()}
+    # A node that is covered by everything that covers another one asks for nothing new.
+    needs = [node for node in nodes if not any(other < node for other in nodes)]
+    useful = [name for name in order if any(name in node for node in needs)]
+    for size in range(len(useful) + 1):
+        if comb(len(useful), size) > MAX_CHOICES:
+            break
+        for chosen in combinations(useful, size):
+            if all(node & set(chosen) for node in needs):
+                return chosen
+    chosen_so_far: list[str] = []
+    while open_nodes := [node for node in needs if not node & set(chosen_so_far)]:
+        chosen_so_far.append(max(useful, key=lambda name: sum(name in node for node in open_nodes)))
+    return tuple(name for name in order if name in chosen_so_far)

@@ -26,6 +26,26 @@ class ClusterCondition(StrEnum):
     FABRIC_KNOWN = "FabricKnown"
 
 
+class ClusterReason(StrEnum):
+    """Reasons of the conditions of an FdlCluster."""
+
+    AS_EXPECTED = "AsExpected"
+    NO_REPORTS = "NoReports"
+    NODES_NOT_READY = "NodesNotReady"
+    NO_DEVICES = "NoDevices"
+    VERSION_SKEW = "VersionSkew"
+    VERSION_UNKNOWN = "VersionUnknown"
+    NOT_COVERED = "NotCovered"
+    NOT_JUDGED = "NotJudgedYet"
+    NO_SENTINEL = "NoSentinel"
+    SENTINEL_UNREADABLE = "SentinelUnreadable"
+    CONTENT_DIFFERS = "ContentDiffers"
+    NOT_NEEDED = "NotNeeded"
+    INTERFACE_NOT_NAMED = "InterfaceNotNamed"
+    INTERFACE_DOWN = "InterfaceDown"
+    INTERFACE_UNKNOWN = "InterfaceUnknown"
+
+
 class Refusal(StrEnum):
     """Why the coordinator refuses a Hello. See :data:`PERMANENT_REFUSALS`."""
 

@@ -14,14 +14,11 @@ from fdl_api.cluster import (
     NodeStatus,
 )
 from fdl_api.nodes import NodeRecord
-from fdl_api.reasons import ClusterCondition, Progress
-from fdl_api.run import Condition
 from fdl_operator import clock
+from fdl_operator.plan import conditions
 
 COVERING = ("covers", "verified", "simulated")
 MAX_NODES = 5000
-REPORT_TIME_STEP = 300.0
-"""The table shows a report's time in steps of this many seconds, so that a quiet cluster causes no writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +32,33 @@ class ClusterRecord:
     spec: FdlClusterSpec
     status: FdlClusterStatus
 
+    def is_newer_than(self, other: "ClusterRecord") -> bool:
+        """Whether this is another object, or a later version of the same one."""
+        if self.uid != other.uid or not (self.resource_version.isdigit() and other.resource_version.isdigit()):
+            return True
+        return int(self.resource_version) > int(other.resource_version)
+
 
 def describe(cluster: ClusterRecord, nodes: Iterable[NodeRecord], now: float) -> FdlClusterStatus:
     """The status as it should be.
 
     Args:
-        cluster: the object, whose older conditions keep their transition times.
+        cluster: the object, whose older conditions keep their transition times. Nothing in the result moves while
+            nodes and reports say the same: a row's reportTime is that of the first report that said so.
         nodes: all nodes.
         now: seconds since 1970.
     """
     age = float(cluster.spec.prober.report_max_age_seconds)
     probed = sorted((node for node in nodes if labels.READY in node.labels or node.report), key=lambda node: node.name)
     found = [reports.parse(node.report) for node in probed[:MAX_NODES]]
-    rows = tuple(_row(node, report, age, now) for node, report in zip(probed, found, strict=False))
+    known = {row.name: row for row in cluster.status.nodes}
+    rows = tuple(
+        _kept(known.get(node.name), _row(node, report, age, now)) for node, report in zip(probed, found, strict=False)
+    )
+    seen = [
+        conditions.Seen(node, row, report if is_fresh(report, age, now) else None)
+        for node, row, report in zip(probed, rows, found, strict=False)
+    ]
     counts = NodeCounts(
         total=len(rows),
         ready=sum(row.ready for row in rows),
@@ -58,26 +69,23 @@ def describe(cluster: ClusterRecord, nodes: Iterable[NodeRecord], now: float) ->
     )
     return FdlClusterStatus(
         observed_generation=cluster.generation,
-        conditions=tuple(_conditions(cluster, rows, _volume_problem(found), now)),
+        conditions=conditions.judge(cluster.spec, seen, cluster.status.conditions, cluster.generation, now),
         summary=ClusterSummary(nodes=f"{counts.ready}/{counts.total}", devices=_devices(probed)),
         counts=counts,
         nodes=rows,
     )
 
 
-def _volume_problem(found: Iterable[reports.Report | None]) -> str:
-    """What is wrong with the shared volume, by the sentinel file that each node's prober reads; empty if nothing."""
-    seen = [(report.node, report.sentinel) for report in found if report is not None and report.sentinel is not None]
-    unreadable = sorted(node for node, sentinel in seen if not sentinel.sha256)
-    contents: dict[str, list[str]] = {}
-    for node, sentinel in seen:
-        if sentinel.sha256:
-            contents.setdefault(sentinel.sha256[:12], []).append(node)
-    problems = [_names("the shared volume's sentinel cannot be read on", unreadable)] if unreadable else []
-    if len(contents) > 1:
-        sides = "; ".join(f"{digest} on {', '.join(sorted(nodes)[:4])}" for digest, nodes in sorted(contents.items()))
-        problems.append(f"nodes see different contents of the shared volume's sentinel: {sides}")
-    return "; ".join(problems)
+def _kept(old: NodeStatus | None, new: NodeStatus) -> NodeStatus:
+    """The old row when the new one says the same: reports are renewed for ever, and news of no news is a write each."""
+    if old is None or old.model_copy(update={"report_time": new.report_time}) != new:
+        return new
+    return old
+
+
+def is_fresh(report: reports.Report | None, max_age: float, now: float) -> bool:
+    """Whether there is a report that is at most ``max_age`` seconds old."""
+    return report is not None and now - report.time.timestamp() <= max_age
 
 
 def _row(node: NodeRecord, report: reports.Report | None, max_age: float, now: float) -> NodeStatus:
@@ -93,7 +101,7 @@ def _row(node: NodeRecord, report: reports.Report | None, max_age: float, now: f
         for check in (report.checks if report is not None else ())
         if check.severity != "pass"
     ]
-    old = report is None or now - report.time.timestamp() > max_age
+    old = not is_fresh(report, max_age, now)
     if old:
         problems.insert(
             0,
@@ -117,69 +125,10 @@ def _row(node: NodeRecord, report: reports.Report | None, max_age: float, now: f
             ),
             "simulated": node.labels.get(labels.SIMULATED) == "true",
             "ready": node.labels.get(labels.READY) == "true" and node.ready and not node.unschedulable and not old,
-            "reportTime": clock.render(at - at % REPORT_TIME_STEP) if at is not None else None,
+            "reportTime": clock.render(at) if at is not None else None,
             "problems": problems[:32],
         }
     )
-
-
-def _conditions(
-    cluster: ClusterRecord, rows: tuple[NodeStatus, ...], volume_problem: str, now: float
-) -> list[Condition]:
-    unready = [row.name for row in rows if not row.ready]
-    versions: dict[str, set[str]] = {}
-    for row in rows:
-        for variant, version in row.nccl.items():
-            versions.setdefault(variant, set()).add(version)
-    skewed = [f"{variant}: {', '.join(sorted(found))}" for variant, found in sorted(versions.items()) if len(found) > 1]
-    uncovered = [row.name for row in rows if row.devices and not row.variants]
-    return [
-        _condition(
-            cluster,
-            now,
-            ClusterCondition.NODES_READY,
-            bool(rows) and not unready,
-            "no node has a report" if not rows else _names("not ready", unready),
-        ),
-        _condition(cluster, now, ClusterCondition.NCCL_CONSISTENT, not skewed, "; ".join(skewed)),
-        _condition(
-            cluster,
-            now,
-            ClusterCondition.VARIANT_COVERAGE,
-            not uncovered,
-            _names("no variant covers the devices of", uncovered),
-        ),
-        _condition(
-            cluster,
-            now,
-            ClusterCondition.SHARED_VOLUME_CONSISTENT,
-            not volume_problem,
-            volume_problem,
-        ),
-    ]
-
-
-def _condition(cluster: ClusterRecord, now: float, kind: ClusterCondition, good: bool, message: str) -> Condition:
-    status = "True" if good else "False"
-    old = next((entry for entry in cluster.status.conditions if entry.type == kind), None)
-    at = old.last_transition_time if old is not None and old.status == status else clock.render(now)
-    return Condition.model_validate(
-        {
-            "type": str(kind),
-            "status": status,
-            "observedGeneration": cluster.generation,
-            "lastTransitionTime": at,
-            "reason": str(Progress.AS_EXPECTED) if good else f"Not{kind}",
-            "message": "" if good else message[:4000],
-        }
-    )
-
-
-def _names(what: str, nodes: list[str]) -> str:
-    if not nodes:
-        return ""
-    more = f" and {len(nodes) - 10} more" if len(nodes) > 10 else ""
-    return f"{what}: {', '.join(nodes[:10])}{more}"
 
 
 def _vendor(node: NodeRecord) -> str:

@@ -16,6 +16,7 @@ from fdl_api.coverage import (
     lowest,
     parse,
     sm_token,
+    smallest_cover,
 )
 
 CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
@@ -167,3 +168,25 @@ def test_auto_without_any_variant_is_nothing() -> None:
 def test_covered_counts_devices() -> None:
     assert covered(CUDA12, ["sm_61", "sm_120", "sm_90"]) == 2
     assert covered(CPU, ["sm_90"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("covering", "fewest"),
+    [
+        ([], ()),
+        ([()], ()),
+        ([("a",), ("b",)], ("a", "b")),
+        ([("a", "b"), ("b", "c")], ("b",)),
+        ([("b", "a")], ("a",)),
+        ([("a", "c"), ("b", "c"), ("a", "b"), ("x",)], ("a", "b")),
+    ],
+)
+def test_the_fewest_variants_that_cover_all_nodes(covering: list[tuple[str, ...]], fewest: tuple[str, ...]) -> None:
+    assert smallest_cover(covering, ["a", "b", "c"]) == fewest
+
+
+def test_many_variants_are_covered_too_if_not_always_by_the_fewest() -> None:
+    names = [f"v{number:02}" for number in range(32)]
+    needs = [(first, second) for first, second in zip(names[::2], names[1::2], strict=True)]
+    chosen = smallest_cover(needs, names)
+    assert all(set(need) & set(chosen) for need in needs) and len(chosen) == 16

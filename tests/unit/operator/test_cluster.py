@@ -9,6 +9,7 @@ import pytest
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.nodes import NodeRecord
 from fdl_api.report import Check, DeepWanted, Report, Sentinel, deep_pod_name
+from fdl_operator import clock
 from fdl_operator.deepcheck import MAX_AT_ONCE, PENDING_SECONDS, decide, pod
 from fdl_operator.model import PodPhase, PodRecord
 from fdl_operator.plan.cluster import ClusterRecord, describe
@@ -80,7 +81,7 @@ class TestTable:
         assert judged(seen("a", "f00"), seen("b", "f00"), reported("c"))[0] == "True"
         status, message = judged(seen("a", "f00"), seen("b", "bad"), seen("c", ""))
         assert status == "False"
-        assert "cannot be read on: c" in message and "bad on b; f00 on a" in message
+        assert "cannot be read on c" in message and "bad on b; f00 on a" in message
 
     def test_a_cordoned_node_is_not_ready(self) -> None:
         assert not rows(dataclasses.replace(reported(), unschedulable=True))[0].ready
@@ -90,22 +91,30 @@ class TestTable:
         assert (status.counts.total, status.counts.ready, status.counts.amd, status.counts.cpu) == (2, 2, 1, 1)
         assert (status.summary.nodes, status.summary.devices) == ("2/2", "4 amd")
 
-    def test_conditions_name_the_nodes(self) -> None:
-        nodes = [
-            reported("a", nccl__cuda="2.27", count__nvidia="1", variant__cuda="covers"),
-            reported("b", nccl__cuda="2.28", count__nvidia="1"),
-            reported("c", age=5000),
-        ]
-        status = describe(record(), nodes, T0)
-        assert state(status, "NodesReady") == ("False", "not ready: c")
-        assert state(status, "NCCLConsistent") == ("False", "cuda: 2.27, 2.28")
-        assert state(status, "VariantCoverage") == ("False", "no variant covers the devices of: b")
-        assert state(status, "SharedVolumeConsistent")[0] == "True"
-
     def test_a_quiet_minute_changes_nothing(self) -> None:
         first = describe(record(), [reported(age=100)], T0)
         newer = reported(age=70)
         assert describe(record(first), [newer], T0 + 30) == first
+
+    @pytest.mark.parametrize("seconds", [1.0, 299.0, 300.0, 86_400.0])
+    def test_reports_that_differ_only_in_their_times_change_nothing_however_long_it_goes_on(
+        self, seconds: float
+    ) -> None:
+        bad = Check(name="driver", severity="fail", message="no driver", remedy="install one", blocking=True)
+
+        def renewed(now: float) -> list[NodeRecord]:
+            nodes = [reported("a", age=T0 - now + 5), reported("b", age=T0 - now + 200, checks=[bad])]
+            return [dataclasses.replace(each, report_at=now - 5) for each in nodes]
+
+        first = describe(record(), renewed(T0), T0)
+        read_back = FdlClusterStatus.model_validate(first.to_dict())
+        assert describe(record(read_back), renewed(T0 + seconds), T0 + seconds) == read_back
+
+    def test_a_row_that_says_something_new_has_the_time_of_the_report_that_says_it(self) -> None:
+        first = describe(record(), [reported("a", age=100), reported("b", age=100)], T0)
+        changed = reported("a", age=40, count__amd="1")
+        second = describe(record(first), [changed, reported("b", age=40)], T0).nodes
+        assert [row.report_time for row in second] == [clock.render(T0 - 40), clock.render(T0 - 100)]
 
 
 class TestDeepChecks:

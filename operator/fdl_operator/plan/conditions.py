@@ -1,0 +1,257 @@
+"""The conditions of FdlCluster: what only shows when all nodes are looked at together.
+
+Each says True, False, or, where it cannot be known, Unknown with the reason. Messages name nodes and what to do, and
+have neither times nor figures that move by themselves, so that nothing is written while nothing changes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fdl_api import labels
+from fdl_api.cluster import FdlClusterSpec, NodeStatus, Variant
+from fdl_api.coverage import smallest_cover
+from fdl_api.nodes import NodeRecord
+from fdl_api.reasons import ClusterCondition, ClusterReason
+from fdl_api.report import Report
+from fdl_api.run import Condition
+from fdl_operator import clock
+from fdl_operator.model import EventNote
+
+MAX_NAMED = 10
+"""Nodes that a message names; the table of nodes has all of them."""
+MAX_MESSAGE = 4000
+LIBRARY = {"nvidia": "NCCL", "amd": "RCCL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A node as the conditions look at it: its record, its row in the table, and its report while that is fresh."""
+
+    node: NodeRecord
+    row: NodeStatus
+    report: Report | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a condition says; ``holds`` is ``None`` where it cannot be known."""
+
+    holds: bool | None
+    reason: ClusterReason
+    message: str = ""
+
+
+def judge(
+    spec: FdlClusterSpec, seen: Sequence[Seen], old: Iterable[Condition], generation: int, now: float
+) -> tuple[Condition, ...]:
+    """All conditions, in their fixed order.
+
+    Args:
+        spec: FdlCluster/default.
+        seen: the nodes with a report, by name.
+        old: the conditions as they were; one whose status stays keeps its transition time.
+        generation: metadata.generation of the spec.
+        now: seconds since 1970.
+    """
+    findings = {
+        ClusterCondition.NODES_READY: nodes_ready(seen),
+        ClusterCondition.NCCL_CONSISTENT: nccl_consistent(spec, seen),
+        ClusterCondition.VARIANT_COVERAGE: variant_coverage(spec, seen),
+        ClusterCondition.SHARED_VOLUME_CONSISTENT: shared_volume_consistent(seen),
+    }
+    before = {condition.type: condition for condition in old}
+    return tuple(_condition(kind, finding, before.get(kind), generation, now) for kind, finding in findings.items())
+
+
+def transitions(old: Iterable[Condition], new: Iterable[Condition]) -> tuple[EventNote, ...]:
+    """Events for conditions whose status changed. What was never told and is well, or not known yet, is no news."""
+    before = {condition.type: condition.status for condition in old}
+    notes = []
+    for condition in new:
+        was = before.get(condition.type)
+        if was == condition.status or (was is None and condition.status != "False"):
+            continue
+        text = f"{condition.type} is {condition.status}: {condition.message or condition.reason}"
+        notes.append(EventNote(condition.reason, text, warning=condition.status == "False"))
+    return tuple(notes)
+
+
+def nodes_ready(seen: Sequence[Seen]) -> Finding:
+    """Whether new members may be placed on every node that has a prober."""
+    if not seen:
+        sentence = (
+            "no node has a report; see that the prober's DaemonSet runs (kubectl get pods -A -l fdl.dev/role=prober)"
+        )
+        return Finding(None, ClusterReason.NO_REPORTS, sentence)
+    causes: dict[str, list[str]] = {}
+    for each in seen:
+        if not each.row.ready:
+            causes.setdefault(_why_not_ready(each), []).append(each.row.name)
+    if not causes:
+        return Finding(True, ClusterReason.AS_EXPECTED, f"all {len(seen)} nodes with a prober are ready")
+    told = "; ".join(f"{_listed(names)}: {cause}" for cause, names in causes.items())
+    return Finding(False, ClusterReason.NODES_NOT_READY, f"new members are kept off {told}")
+
+
+def _why_not_ready(each: Seen) -> str:
+    if not each.node.ready:
+        return "the kubelet is not ready"
+    if each.node.unschedulable:
+        return "cordoned"
+    first = next((problem for problem in each.row.problems if problem.severity == "error"), None)
+    return first.message.rstrip(".") if first is not None else f"its label {labels.READY} is not true"
+
+
+def nccl_consistent(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
+    """Whether all nodes of a vendor can load one major.minor of NCCL (RCCL), so that one cohort can span them."""
+    told = [finding for vendor in labels.GPU_VENDORS if (finding := _one_version(spec, seen, vendor)) is not None]
+    if not told:
+        return Finding(True, ClusterReason.NO_DEVICES, "no node has devices")
+    worst = next((each for each in told if each.holds is False), None) or next(
+        (each for each in told if each.holds is None), told[0]
+    )
+    same = [each.message for each in told if each.holds is worst.holds]
+    return Finding(worst.holds, worst.reason, "; ".join(same))
+
+
+def _one_version(spec: FdlClusterSpec, seen: Sequence[Seen], vendor: str) -> Finding | None:
+    """The finding for one vendor; ``None`` where no node has its devices."""
+    library = LIBRARY[vendor]
+    offers = {each.row.name: _versions(spec, each, vendor) for each in seen if _devices(each.node, vendor)}
+    if not offers:
+        return None
+    known = {name: offer for name, offer in offers.items() if offer}
+    common = set.intersection(*(set(offer) for offer in known.values())) if known else set()
+    if known and not common:
+        sides: dict[str, list[str]] = {}
+        for name, offer in known.items():
+            sides.setdefault(", ".join(sorted(f"{version} ({offer[version]})" for version in offer)), []).append(name)
+        text = "; ".join(f"{versions} on {_listed(names)}" for versions, names in sorted(sides.items()))
+        remedy = "no NCCL cohort can span them: give the variants images of one major.minor"
+        return Finding(False, ClusterReason.VERSION_SKEW, f"{vendor} nodes load different {library}: {text}; {remedy}")
+    unknown = [name for name, offer in offers.items() if not offer]
+    if unknown:
+        sentence = (
+            f"the {library} of {vendor} node {_listed(unknown)} is not known: no covering variant has had its deep "
+            "check there, nor has it a ncclVersion in spec.variants"
+        )
+        return Finding(None, ClusterReason.VERSION_UNKNOWN, sentence)
+    version = max(common, key=_parts)
+    return Finding(True, ClusterReason.AS_EXPECTED, f"{library} {version} on all {len(offers)} {vendor} nodes")
+
+
+def _versions(spec: FdlClusterSpec, each: Seen, vendor: str) -> dict[str, str]:
+    """The versions that a node can load, each with the first variant that brings it."""
+    found: dict[str, str] = {}
+    for variant in _covering(spec, each, vendor):
+        if version := each.row.nccl.get(variant.name, ""):
+            found.setdefault(version, variant.name)
+    return found
+
+
+def variant_coverage(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
+    """Whether each node has a variant for what it computes on, and the fewest variants that do it for all."""
+    if not seen:
+        return Finding(None, ClusterReason.NO_REPORTS, "no node has a report")
+    covering: list[tuple[str, ...]] = []
+    gaps: list[str] = []
+    waiting: list[str] = []
+    for each, vendor in _parts_of(seen):
+        names = tuple(variant.name for variant in _covering(spec, each, vendor))
+        if names:
+            covering.append(names)
+        elif not _judged(spec, each, vendor):
+            waiting.append(each.row.name)
+        else:
+            archs = ", ".join(arch for arch in each.row.archs) if vendor != "cpu" else "no device"
+            gaps.append(f"{each.row.name} ({vendor}: {archs or 'architecture unknown'})")
+    fewest = ", ".join(smallest_cover(covering, [variant.name for variant in spec.variants])) or "none"
+    if gaps:
+        sentence = (
+            f"no variant covers {_listed(gaps)}; add an image whose torch was built for it to spec.variants. "
+            f"The smallest set that covers the others: {fewest}"
+        )
+        return Finding(False, ClusterReason.NOT_COVERED, sentence)
+    if waiting:
+        sentence = f"the probers have not judged the variants on {_listed(waiting)} yet"
+        return Finding(None, ClusterReason.NOT_JUDGED, sentence)
+    sentence = f"every node is covered; the smallest set of variants that does it: {fewest}"
+    return Finding(True, ClusterReason.AS_EXPECTED, sentence)
+
+
+def _parts_of(seen: Sequence[Seen]) -> Iterator[tuple[Seen, str]]:
+    """Each node with each vendor that it has devices of; with cpu where it has none."""
+    for each in seen:
+        vendors = [vendor for vendor in labels.GPU_VENDORS if _devices(each.node, vendor)]
+        for vendor in vendors or ["cpu"]:
+            yield each, vendor
+
+
+def _judged(spec: FdlClusterSpec, each: Seen, vendor: str) -> bool:
+    """Whether the node's prober has said something about every variant of a vendor (or there is none to judge)."""
+    return all(
+        labels.variant(variant.name) in each.node.labels for variant in spec.variants if variant.vendor == vendor
+    )
+
+
+def shared_volume_consistent(seen: Sequence[Seen]) -> Finding:
+    """Whether all nodes see the same content of the shared volume, by the sentinel that each prober reads."""
+    files = {each.row.name: each.report.sentinel for each in seen if each.report and each.report.sentinel}
+    if not files:
+        sentence = (
+            "no fresh report has a sentinel: set prober.sentinel in the chart's values to have the volume checked"
+        )
+        return Finding(None, ClusterReason.NO_SENTINEL, sentence)
+    contents: dict[str, list[str]] = {}
+    errors: dict[str, list[str]] = {}
+    for name, sentinel in files.items():
+        if sentinel.sha256:
+            contents.setdefault(sentinel.sha256[:12], []).append(name)
+        else:
+            errors.setdefault(sentinel.error or "no reason given", []).append(name)
+    problems = [f"the sentinel cannot be read on {_listed(names)} ({error})" for error, names in sorted(errors.items())]
+    if len(contents) > 1:
+        sides = "; ".join(f"{digest} on {_listed(names)}" for digest, names in sorted(contents.items()))
+        problems.append(
+            f"nodes see different contents of the sentinel: {sides}; "
+            "they mount different volumes, or one has a stale cache"
+        )
+        return Finding(False, ClusterReason.CONTENT_DIFFERS, "; ".join(problems))
+    if problems:
+        return Finding(False, ClusterReason.SENTINEL_UNREADABLE, "; ".join(problems))
+    return Finding(True, ClusterReason.AS_EXPECTED, f"{len(files)} nodes see the same content")
+
+
+def _covering(spec: FdlClusterSpec, each: Seen, vendor: str) -> list[Variant]:
+    return [variant for variant in spec.variants if variant.vendor == vendor and variant.name in each.row.variants]
+
+
+def _devices(node: NodeRecord, vendor: str) -> int:
+    text = node.labels.get(labels.count(vendor), "")
+    return int(text) if text.isdigit() else 0
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
+
+
+def _condition(
+    kind: ClusterCondition, finding: Finding, old: Condition | None, generation: int, now: float
+) -> Condition:
+    status = {True: "True", False: "False", None: "Unknown"}[finding.holds]
+    at = old.last_transition_time if old is not None and old.status == status else clock.render(now)
+    return Condition.model_validate(
+        {
+            "type": str(kind),
+            "status": status,
+            "observedGeneration": generation,
+            "lastTransitionTime": at,
+            "reason": str(finding.reason),
+            "message": finding.message[:MAX_MESSAGE],
+        }
+    )

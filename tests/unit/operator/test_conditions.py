@@ -1,0 +1,170 @@
+"""What the conditions of FdlCluster say when all nodes are looked at together."""
+
+import dataclasses
+import datetime
+from typing import Any
+
+import pytest
+
+from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
+from fdl_api.nodes import NodeRecord
+from fdl_api.report import Report, Sentinel
+from fdl_api.run import Condition
+from fdl_operator.plan.cluster import ClusterRecord, describe
+from fdl_operator.plan.conditions import transitions
+
+from .builders import T0, node
+
+VARIANTS: list[dict[str, Any]] = [
+    {"name": "cpu", "vendor": "cpu", "image": "reg/cpu:1"},
+    {"name": "cuda", "vendor": "nvidia", "image": "reg/cuda:1", "archs": ["sm_90"]},
+    {"name": "cuda12", "vendor": "nvidia", "image": "reg/cuda12:1", "archs": ["sm_60", "sm_90"]},
+    {"name": "rocm", "vendor": "amd", "image": "reg/rocm:1", "archs": ["gfx942"]},
+]
+
+
+def seen(name: str, *, age: float = 10, sentinel: Sentinel | None = None, **tags: str) -> NodeRecord:
+    """A node with a report; ``tags`` are labels below fdl.dev/, with ``__`` for a dot."""
+    time = datetime.datetime.fromtimestamp(T0 - age, datetime.UTC)
+    report = Report(node=name, time=time, ready=True, sentinel=sentinel)
+    return dataclasses.replace(node(name, **tags), report=report.render(), report_at=T0 - age)
+
+
+def gpu(name: str, *, vendor: str = "nvidia", **tags: str) -> NodeRecord:
+    return seen(name, gpu_vendor=vendor, **{f"count__{vendor}": "2", **tags})
+
+
+def cpu(name: str = "c", **more: Any) -> NodeRecord:
+    return seen(name, variant__cpu="covers", **more)
+
+
+def status(*nodes: NodeRecord, old: FdlClusterStatus | None = None, now: float = T0, **spec: Any) -> FdlClusterStatus:
+    parsed = FdlClusterSpec.model_validate({"variants": VARIANTS} | spec)
+    return describe(ClusterRecord("default", "u", 1, "1", parsed, old or FdlClusterStatus()), nodes, now)
+
+
+def said(kind: str, *nodes: NodeRecord, **spec: Any) -> Condition:
+    return next(each for each in status(*nodes, **spec).conditions if each.type == kind)
+
+
+class TestNodesReady:
+    def test_nothing_is_known_without_a_report(self) -> None:
+        found = said("NodesReady")
+        assert (found.status, found.reason) == ("Unknown", "NoReports") and "fdl.dev/role=prober" in found.message
+
+    def test_each_cause_is_told_once_with_its_nodes(self) -> None:
+        nodes = [cpu("a", age=5000), cpu("b", age=5000), dataclasses.replace(cpu("c"), unschedulable=True), cpu("d")]
+        found = said("NodesReady", *nodes)
+        assert (found.status, found.reason) == ("False", "NodesNotReady")
+        assert "a, b: the newest report is missing or older than 900 s" in found.message
+        assert "c: cordoned" in found.message and "d" not in found.message.split()
+
+    def test_a_kubelet_that_is_away_is_named(self) -> None:
+        assert "a: the kubelet is not ready" in said("NodesReady", dataclasses.replace(cpu("a"), ready=False)).message
+
+    def test_only_some_of_many_nodes_are_named(self) -> None:
+        message = said("NodesReady", *[cpu(f"n{number:02}", age=5000) for number in range(12)]).message
+        assert "n09 and 2 more" in message and "n10" not in message
+
+
+class TestNCCLConsistent:
+    def test_skew_names_versions_variants_and_nodes(self) -> None:
+        old, new = {"variant__cuda12": "covers", "nccl__cuda12": "2.26"}, {"variant__cuda": "covers"}
+        nodes = [gpu("a", **old), gpu("b", **new, nccl__cuda="2.28"), gpu("c", **new, nccl__cuda="2.28"), cpu()]
+        found = said("NCCLConsistent", *nodes)
+        assert (found.status, found.reason) == ("False", "VersionSkew")
+        assert "nvidia nodes load different NCCL: 2.26 (cuda12) on a; 2.28 (cuda) on b, c" in found.message
+
+    def test_one_version_that_all_nodes_can_load_is_enough(self) -> None:
+        both = {"variant__cuda": "covers", "nccl__cuda": "2.28"}
+        old = {"variant__cuda12": "covers", "nccl__cuda12": "2.26"}
+        found = said("NCCLConsistent", gpu("a", **both, **old), gpu("b", **old))
+        assert (found.status, found.message) == ("True", "NCCL 2.26 on all 2 nvidia nodes")
+
+    def test_vendors_are_not_compared_with_each_other(self) -> None:
+        nodes = [
+            gpu("a", variant__cuda="covers", nccl__cuda="2.28"),
+            gpu("m", vendor="amd", variant__rocm="covers", nccl__rocm="2.22"),
+        ]
+        found = said("NCCLConsistent", *nodes)
+        assert found.status == "True" and "RCCL 2.22 on all 1 amd nodes" in found.message
+
+    def test_a_version_that_nobody_has_told_is_unknown(self) -> None:
+        known = gpu("a", variant__cuda="covers", nccl__cuda="2.28")
+        found = said("NCCLConsistent", known, gpu("b", variant__cuda="covers"))
+        assert (found.status, found.reason) == ("Unknown", "VersionUnknown") and "nvidia node b" in found.message
+
+    def test_a_cluster_without_devices_has_nothing_to_compare(self) -> None:
+        found = said("NCCLConsistent", cpu())
+        assert (found.status, found.reason) == ("True", "NoDevices")
+
+
+class TestVariantCoverage:
+    def test_the_smallest_set_is_named(self) -> None:
+        nodes = [
+            gpu("a", variant__cuda="covers", variant__cuda12="covers"),
+            gpu("b", variant__cuda12="verified"),
+            cpu(),
+        ]
+        found = said("VariantCoverage", *nodes)
+        assert found.status == "True" and found.message.endswith(
+            "the smallest set of variants that does it: cpu, cuda12"
+        )
+
+    def test_gaps_are_named_with_their_architectures(self) -> None:
+        bad = gpu("b", variant__cuda="gap", variant__cuda12="gap")
+        bad = dataclasses.replace(bad, labels=bad.labels | {"fdl.dev/arch.sm_52": "true"})
+        found = said("VariantCoverage", cpu(), bad)
+        assert (found.status, found.reason) == ("False", "NotCovered")
+        assert "no variant covers b (nvidia: sm_52)" in found.message and "covers the others: cpu" in found.message
+
+    def test_a_mixed_node_needs_a_variant_for_each_vendor(self) -> None:
+        mixed = gpu("m", count__amd="1", variant__cuda="covers", variant__rocm="gap")
+        assert "m (amd: " in said("VariantCoverage", mixed).message
+
+    def test_a_variant_that_no_prober_has_judged_yet_is_unknown(self) -> None:
+        found = said("VariantCoverage", gpu("a"))
+        assert (found.status, found.reason) == ("Unknown", "NotJudgedYet") and found.message.endswith("on a yet")
+
+    def test_a_vendor_without_any_variant_is_a_gap(self) -> None:
+        assert said("VariantCoverage", gpu("m", vendor="amd"), variants=VARIANTS[:2]).status == "False"
+
+
+class TestSharedVolume:
+    def test_without_a_sentinel_nothing_is_known(self) -> None:
+        found = said("SharedVolumeConsistent", cpu())
+        assert (found.status, found.reason) == ("Unknown", "NoSentinel") and "prober.sentinel" in found.message
+
+    def test_an_old_report_is_no_evidence(self) -> None:
+        nodes = [
+            cpu("a", sentinel=Sentinel(path="/d", sha256="f00")),
+            cpu("b", sentinel=Sentinel(path="/d", sha256="bad"), age=5000),
+        ]
+        assert said("SharedVolumeConsistent", *nodes).status == "True"
+
+    def test_what_cannot_be_read_is_told_with_its_error(self) -> None:
+        found = said("SharedVolumeConsistent", cpu("a", sentinel=Sentinel(path="/d", error="No such file")))
+        assert (found.status, found.reason) == ("False", "SentinelUnreadable")
+        assert "on a (No such file)" in found.message
+
+
+class TestTransitions:
+    def notes(self, before: FdlClusterStatus, after: FdlClusterStatus) -> list[tuple[str, bool]]:
+        return [(note.message.split(":")[0], note.warning) for note in transitions(before.conditions, after.conditions)]
+
+    def test_only_a_change_of_status_is_an_event(self) -> None:
+        well = status(cpu())
+        ill = status(cpu(age=5000), old=well)
+        assert self.notes(FdlClusterStatus(), well) == []
+        assert self.notes(well, ill) == [("NodesReady is False", True)]
+        assert self.notes(ill, status(cpu(age=5001), cpu("x", age=5000), old=ill)) == []
+        assert self.notes(ill, status(cpu(), old=ill)) == [("NodesReady is True", False)]
+
+    def test_trouble_at_the_first_look_is_told(self) -> None:
+        assert self.notes(FdlClusterStatus(), status(cpu(age=5000))) == [("NodesReady is False", True)]
+
+    @pytest.mark.parametrize("seconds", [1, 600])
+    def test_conditions_do_not_move_by_themselves(self, seconds: float) -> None:
+        nodes = [gpu("a", variant__cuda="covers", nccl__cuda="2.28"), cpu()]
+        first = status(*nodes)
+        assert status(*nodes, old=first, now=T0 + seconds).conditions == first.conditions
