@@ -169,7 +169,11 @@ class NodeStatus(StatusModel):
     )
     simulated: bool = Field(default=False, description="Whether its devices are simulated.")
     ready: bool = Field(default=False, description="Whether new members may be placed there.")
-    report_time: Time | None = Field(default=None, description="When the report was made.")
+    report_time: Time | None = Field(
+        default=None,
+        description="When the first report was made that said what this row says; later ones that say the same do not "
+        "move it. The newest report's own time is in the node's annotation.",
+    )
     problems: tuple[NodeProblem, ...] = Field(default=(), max_length=32, description="Warnings and errors found there.")
 
 

@@ -47,7 +47,9 @@ class Engine:
         self._targets: dict[RunKey, str] = {}
 
     def cluster_changed(self, record: ClusterRecord | None) -> None:
-        """FdlCluster/default was seen, or is gone."""
+        """FdlCluster/default was seen, or is gone. What is no newer than what is known says nothing."""
+        if record is not None and self.cluster is not None and not record.is_newer_than(self.cluster):
+            return
         self.cluster = record
         self.queue.add(CLUSTER_KEY)
 
@@ -135,7 +137,9 @@ class Engine:
                 "metadata": {"name": self.cluster.name, "uid": self.cluster.uid},
                 "status": status.to_dict(),
             }
-            await self._client.apply(api.CLUSTERS, "", body, subresource="status")
+            written = await self._client.apply(api.CLUSTERS, "", body, subresource="status")
+            # Taken in at once: a pass that comes before the watch shows it would write the same again.
+            self.cluster_changed(cluster_record(written))
         await self.deep.reconcile(self.cluster.spec, self.store.nodes.values(), now)
         self.queue.add_after(CLUSTER_KEY, CLUSTER_REFRESH_SECONDS)
 

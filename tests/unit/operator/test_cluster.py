@@ -116,6 +116,13 @@ class TestTable:
         second = describe(record(first), [changed, reported("b", age=40)], T0).nodes
         assert [row.report_time for row in second] == [clock.render(T0 - 40), clock.render(T0 - 100)]
 
+    @pytest.mark.parametrize(
+        ("uid", "version", "newer"), [("u", "1", False), ("u", "10", True), ("u", "0", False), ("v", "1", True)]
+    )
+    def test_only_a_later_version_is_news(self, uid: str, version: str, newer: bool) -> None:
+        seen = dataclasses.replace(record(), uid=uid, resource_version=version)
+        assert seen.is_newer_than(record()) is newer
+
 
 class TestDeepChecks:
     def existing(self, name: str, **fields: Any) -> PodRecord:
