@@ -5,7 +5,7 @@ report has an age and reasons. Written by the node's prober, read by the operato
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -17,19 +17,44 @@ from fdl_api.model import StatusModel
 MAX_TERMINATION_BYTES: Final = 4000
 """The kubelet keeps 4,096 bytes of a termination message."""
 
-Severity = Literal["pass", "warn", "fail"]
+Severity = Literal["pass", "warn", "unknown", "fail"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("pass", "warn", "unknown", "fail")
+"""From good to bad. ``unknown``: it could not be looked at, and nothing was concluded from that."""
+
+Persistence = Literal["transient", "permanent"]
+"""transient: it may pass without anybody touching this machine; permanent: this machine needs a person."""
+
 Outcome = Literal["passed", "failed", "no-result"]
 
 
 class Check(StatusModel):
     """One thing that was looked at."""
 
-    name: str = Field(description="Stable name, one of docs/node-labels.md.")
-    severity: Severity = Field(description="pass; warn: works, but a person should know; fail: does not work.")
+    name: str = Field(description="Stable name, one of docs/reference/checks.md.")
+    reason: str = Field(
+        default="", description="Stable name of what was found, one of those of the check; empty for pass."
+    )
+    severity: Severity = Field(
+        description="pass; warn: works, but a person should know; unknown: could not be looked at; fail: does not work."
+    )
     subject: str = Field(default="", description="The device, variant or interface that it is about, if it is one.")
     message: str = Field(description="What was seen.")
     remedy: str = Field(default="", description="What to do about it; empty for pass.")
+    persistence: Persistence | None = Field(
+        default=None,
+        alias="class",
+        description="transient: may pass without a change of this machine; permanent: needs a person. Absent for pass.",
+    )
     blocking: bool = Field(default=False, description="Whether a fail keeps every member off the node.")
+    evidence: dict[str, str] = Field(default_factory=dict, description="What it was concluded from, by name.")
+
+
+class Faults(StatusModel):
+    """Faults of a device's memory since its driver was loaded."""
+
+    ecc_uncorrected: int = Field(default=0, description="Errors that could not be corrected.")
+    remap_pending: bool = Field(default=False, description="Whether memory is replaced at the next reset.")
+    remap_failed: bool = Field(default=False, description="Whether no spare memory is left to replace what is broken.")
 
 
 class Device(StatusModel):
@@ -42,8 +67,14 @@ class Device(StatusModel):
     uuid: str = Field(default="", description="The driver's own identity of the device.")
     memory_bytes: int = Field(default=0, description="Device memory, in bytes; 0 when unknown.")
     pci: str = Field(default="", description="PCI address, e.g. 0000:c1:00.0.")
+    pci_id: str = Field(default="", description="PCI vendor and device, e.g. 1002:74a1, where the kernel tells them.")
     device_node: str = Field(default="", description="File in /dev that opens it, e.g. /dev/nvidia0.")
+    unified: bool = Field(default=False, description="Whether its memory is the machine's main memory.")
     mig: bool = Field(default=False, description="Whether it is cut into MIG instances.")
+    mig_pending: bool = Field(default=False, description="Whether MIG mode changes at the next reset.")
+    partitions: tuple[str, ...] = Field(default=(), description="Names of its MIG instances.")
+    partition_mode: str = Field(default="", description="AMD's compute partitioning, e.g. CPX; empty for none.")
+    faults: Faults = Field(default_factory=Faults, description="Faults of its memory.")
 
 
 class Driver(StatusModel):
@@ -165,6 +196,7 @@ class Report(StatusModel):
     time: datetime = Field(description="When it was made, by the node's clock.")
     prober_version: str = ""
     simulated: bool = False
+    local: bool = Field(default=False, description="Whether it is about a machine outside of any cluster.")
     ready: bool = Field(default=False, description="False when a blocking check fails.")
     host: Host = Field(default_factory=Host)
     drivers: dict[str, Driver] = Field(default_factory=dict, description="By vendor.")
@@ -186,6 +218,11 @@ class Report(StatusModel):
     def age(self, now: datetime) -> timedelta:
         """Time since the report was made; never negative, so that a node with a fast clock is not for ever fresh."""
         return abs(now - self.time)
+
+
+def worst(checks: Iterable[Check]) -> Severity:
+    """The worst severity of some checks; ``pass`` when there are none."""
+    return max((check.severity for check in checks), key=SEVERITIES.index, default="pass")
 
 
 def parse(text: str | None) -> Report | None:

@@ -1,4 +1,4 @@
-"""``python -m fdl_prober``: the process of the DaemonSet."""
+"""``python -m fdl_prober``: the process of the DaemonSet; with ``--local``, one survey of a machine out of clusters."""
 
 import asyncio
 import logging
@@ -6,15 +6,18 @@ import os
 import signal
 import sys
 
-from kubernetes.aio import client, config
-
-from fdl_prober.loop import Prober
-from fdl_prober.server import Server
-from fdl_prober.settings import Settings, SettingsError, from_env
+from fdl_prober import local
+from fdl_prober.settings import Settings, SettingsError, from_env, local_from_env
 
 
 async def serve(settings: Settings) -> None:
     """Run the loop until SIGTERM or SIGINT."""
+    # A machine outside a cluster needs none of the client's packages.
+    from kubernetes.aio import client, config  # noqa: PLC0415
+
+    from fdl_prober.loop import Prober  # noqa: PLC0415
+    from fdl_prober.server import Server  # noqa: PLC0415
+
     configuration = client.Configuration()
     config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     stop = asyncio.Event()
@@ -25,11 +28,13 @@ async def serve(settings: Settings) -> None:
 
 
 def main() -> int:
-    """Entry point; 2 when the environment is wrong."""
+    """Entry point; 2 when the environment or an argument is wrong."""
     logging.basicConfig(
         level=os.environ.get("FDL_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
+        if sys.argv[1:]:
+            return local.main(sys.argv[1:], local_from_env(os.environ))
         settings = from_env(os.environ)
     except SettingsError as error:
         logging.getLogger("fdl_prober").error("%s", error)

@@ -131,6 +131,7 @@ def report(facts: Facts, now: datetime) -> Report:
         time=now,
         prober_version=VERSION,
         simulated=facts.simulated,
+        local=facts.local,
         ready=not any(check.blocking and check.severity == "fail" for check in results),
         host=facts.host,
         drivers=dict(facts.drivers),

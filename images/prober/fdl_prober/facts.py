@@ -27,6 +27,7 @@ class Facts:
         variants: trainer images of the cluster, in their order.
         cluster_known: whether the FdlCluster could be read at all.
         deep: newest deep check by variant, only those that are still about this hardware and image.
+        local: whether this is a machine outside of any cluster, where programs run without containers.
     """
 
     node: str
@@ -40,6 +41,7 @@ class Facts:
     variants: tuple[Variant, ...] = ()
     cluster_known: bool = True
     deep: Mapping[str, DeepResult] = field(default_factory=dict)
+    local: bool = False
 
     def of(self, vendor: str) -> tuple[Device, ...]:
         """The devices of one vendor."""
@@ -134,6 +136,7 @@ def gather(
     cluster_known: bool,
     deep: Mapping[str, DeepResult],
     clock_offset_seconds: float | None,
+    local: bool = False,
 ) -> Facts:
     """Bring an observation into the report's terms."""
     devices = (*seen.nvml.devices, *seen.kfd.devices)
@@ -160,4 +163,5 @@ def gather(
         variants=variants,
         cluster_known=cluster_known,
         deep=valid,
+        local=local,
     )

@@ -1,13 +1,15 @@
 """What the prober is told by its environment. Every path and period has a default that works in the chart's pod."""
 
+import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 LOADER = ""
 """In place of a driver root: the library that the loader finds, as runtimeClass ``nvidia`` arranges it."""
 
 DRIVER_ROOTS = (LOADER, "/run/nvidia/driver", "/host")
+LOCAL_DRIVER_ROOTS = (LOADER, "/", "/run/nvidia/driver")
 SIMULATED_ROOT = "/run/fdl/driver"
 
 
@@ -80,3 +82,13 @@ def from_env(env: Mapping[str, str]) -> Settings:
         period_seconds=period,
         refresh_seconds=_seconds(env, "FDL_REFRESH_SECONDS", None, 1, 3600),
     )
+
+
+def local_from_env(env: Mapping[str, str]) -> Settings:
+    """Settings of a survey of this machine: named after its host, with the driver looked for where it is installed.
+
+    Raises:
+        SettingsError: a variable that is set cannot be used.
+    """
+    settings = from_env({"FDL_NODE_NAME": platform.node() or "localhost"} | dict(env))
+    return settings if env.get("FDL_DRIVER_ROOT") else replace(settings, driver_roots=LOCAL_DRIVER_ROOTS)

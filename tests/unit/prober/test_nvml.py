@@ -100,21 +100,21 @@ def compile_driver(root: Path, body: str) -> None:
 async def test_a_driver_that_hangs_costs_one_look(tmp_path: Path) -> None:
     compile_driver(tmp_path, "for (;;) pause();")
     report = await nvml.observe([str(tmp_path)], timeout_seconds=3)
-    assert (report.loaded, report.missing) == (False, False)
+    assert (report.loaded, report.missing, report.unknown) == (False, False, True)
     assert "did not answer within 3 s" in report.error
 
 
 async def test_a_driver_that_crashes_costs_one_look(tmp_path: Path) -> None:
     compile_driver(tmp_path, "abort();")
     report = await nvml.observe([str(tmp_path)])
-    assert (report.loaded, report.missing) == (False, False)
+    assert (report.loaded, report.missing, report.unknown) == (False, False, True)
     assert "code -6" in report.error
 
 
-async def test_a_driver_of_another_age_without_the_call_is_broken(tmp_path: Path) -> None:
-    compile_driver(tmp_path, "return 18;")  # NVML_ERROR_LIB_RM_VERSION_MISMATCH: library and kernel module differ
+async def test_a_library_of_another_version_than_the_kernel_module_is_told(tmp_path: Path) -> None:
+    compile_driver(tmp_path, "return 18;")  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
     report = await nvml.observe([str(tmp_path)])
-    assert (report.loaded, report.missing) == (False, False)
+    assert (report.loaded, report.missing, report.mismatch) == (False, False, True)
     assert report.error
 
 
