@@ -8,6 +8,7 @@ itself, with the script's own forward and backward pass.
 import logging
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 Loss = Callable[[Any], torch.Tensor]
 """Mean loss over the samples of a batch, or of any part of one."""
+Scale = Callable[[torch.Tensor], torch.Tensor]
+"""Makes a loss larger before its gradients are computed, so that they do not vanish in fp16."""
 
 
 def largest_fitting(fits: Callable[[int], bool], failed: int) -> int:
@@ -76,6 +79,20 @@ def _is_batched(item: Any, samples: int) -> bool:
     return isinstance(item, dict | list | tuple)
 
 
+@dataclass(frozen=True)
+class _Task:
+    """One batch to be trained."""
+
+    loss: Loss
+    data: Any
+    samples: int
+    scale: Scale | None
+
+    def backward(self, value: torch.Tensor) -> None:
+        """Add the gradients of a loss to those that are there."""
+        (value if self.scale is None else self.scale(value)).backward()  # type: ignore[no-untyped-call]
+
+
 class Accumulator:
     """Computes the gradients of a batch in as many parts as the device needs.
 
@@ -95,19 +112,26 @@ class Accumulator:
         self._rank = rank
         self._proven = 0
 
-    def gradients(self, loss: Loss, data: Any, samples: int) -> torch.Tensor:
+    def gradients(self, loss: Loss, data: Any, samples: int, scale: Scale | None = None) -> torch.Tensor:
         """Put the gradients of a batch's mean loss into the parameters, which must have none.
 
+        Args:
+            loss: of the batch or a part of it.
+            data: the batch.
+            samples: samples in it.
+            scale: applied to the loss of each part before its gradients are computed; they stay scaled.
+
         Returns:
-            The mean loss, detached, on its device.
+            The mean loss, not scaled, detached, on its device.
 
         Raises:
             RunEndedError: not even one sample fits, or the batch cannot be cut.
         """
+        task = _Task(loss, data, samples, scale)
         while True:
             limit = min(samples, self.limit or samples)
             before = self._buffers() if limit > self._proven else None
-            value = self._attempt(loss, data, samples, limit)
+            value = self._attempt(task, limit)
             if value is not None:
                 self._proven = max(self._proven, limit)
                 return value
@@ -119,15 +143,15 @@ class Accumulator:
                 )
                 before = self._buffers()
             self._clear(before)
-            self.limit = self._search(loss, data, samples, limit, before)
+            self.limit = self._search(task, limit, before)
 
-    def _attempt(self, loss: Loss, data: Any, samples: int, limit: int) -> torch.Tensor | None:
+    def _attempt(self, task: _Task, limit: int) -> torch.Tensor | None:
         """The mean loss, or None when memory ran out; what the failed attempt held is free by then."""
         try:
             total: torch.Tensor | None = None
-            for share, data_part in self._parts(data, samples, limit):
-                value = loss(data_part)
-                (value if share == 1.0 else value * share).backward()  # type: ignore[no-untyped-call]
+            for share, data_part in self._parts(task.data, task.samples, limit):
+                value = task.loss(data_part)
+                task.backward(value if share == 1.0 else value * share)
                 value = value.detach() * share
                 total = value if total is None else total + value
         except (RuntimeError, MemoryError) as error:
@@ -156,11 +180,13 @@ class Accumulator:
                 "samples first.",
             ) from error
 
-    def _search(self, loss: Loss, data: Any, samples: int, failed: int, before: list[torch.Tensor]) -> int:
+    def _search(self, task: _Task, failed: int, before: list[torch.Tensor]) -> int:
         """Find the largest size that fits and say so."""
+        samples = task.samples
 
         def fits(size: int) -> bool:
-            done = self._attempt(loss, self._cut(data, 0, size, samples), size, size) is not None
+            part_of = replace(task, data=self._cut(task.data, 0, size, samples), samples=size)
+            done = self._attempt(part_of, size) is not None
             self._clear(before)
             return done
 

@@ -34,6 +34,7 @@ from fdl_trainer.loader import Batch, DataError
 from fdl_trainer.loop import Loop
 from fdl_trainer.member import Member
 from fdl_trainer.saving import Saver
+from fdl_trainer.scaling import REASON, optimizer_step
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +186,8 @@ class Session:
             if scaler.get_scale() < scale:
                 session.skip("fp16 overflow")
 
-        Its samples count as consumed and weigh nothing in the average; the run's state says how many they are.
+        (:meth:`step` does this by itself.) Its samples count as consumed and weigh nothing in the average; the run's
+        state says how many they are.
 
         Args:
             reason: for the log, which has each reason once.
@@ -198,7 +200,14 @@ class Session:
             self._skip_reasons.add(reason)
             log.warning("a batch of %d samples does not count: %s", self._batch.samples, reason)
 
-    def step(self, loss: Loss, *, clip_norm: float | None = None, micro_batch: int | None = None) -> torch.Tensor:
+    def step(
+        self,
+        loss: Loss,
+        *,
+        clip_norm: float | None = None,
+        micro_batch: int | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> torch.Tensor:
         """Train the batch in hand: gradients, optimizer step, report. The step is of the whole batch on any device.
 
         Where the batch does not fit into the device's memory, the largest part that does is found at the first batch,
@@ -209,9 +218,13 @@ class Session:
                 smaller parts when memory runs out.
             clip_norm: largest norm of the step's gradient.
             micro_batch: samples at a time to begin with; the whole batch when None.
+            scaler: for fp16: scales the loss, unscales the gradients before they are clipped, and leaves the step out
+                where they overflowed; the batch is skipped then, as by :meth:`skip`. One scaler a rank, made for the
+                type of its device. Its scale is the rank's own: it is neither averaged nor in checkpoints, and a rank
+                that joins finds its own within a few steps.
 
         Returns:
-            The batch's mean loss, on its device.
+            The batch's mean loss (not scaled), on its device.
         """
         loop, accumulator = self._need(self._loop), self._need(self._accumulator)
         if self._batch is None:
@@ -223,10 +236,13 @@ class Session:
         if micro_batch is not None:
             accumulator.limit = min(micro_batch, accumulator.limit or micro_batch)
         self.optimizer.zero_grad()
-        value = accumulator.gradients(loss, self._batch.data, self._batch.samples)
-        if clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
-        self.optimizer.step()
+        scale = scaler.scale if scaler is not None else None
+        value = accumulator.gradients(loss, self._batch.data, self._batch.samples, scale)
+        left_out = optimizer_step(self.model, self.optimizer, clip_norm=clip_norm, scaler=scaler)
+        if isinstance(left_out, torch.Tensor):
+            loop.work.skip_if(left_out)
+        elif left_out:
+            self.skip(REASON)
         loop.work.report(value, self._batch.samples)
         return value
 

@@ -12,6 +12,8 @@ from fdl_trainer.launch import run
 from fdl_trainer.schedule import SampleSchedule
 from fdl_trainer.session import Evaluation, Session
 
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 class Trainer:
     """Trains a model: ``Trainer(model=..., optimizer=..., dataset=..., loss=..., batch_size=..., epochs=...).fit()``.
@@ -24,7 +26,8 @@ class Trainer:
         optimizer: makes the optimizer of the model's parameters.
         dataset, batch_size, epochs: as for ``session.setup``, and so are all further arguments (``**setup``).
         loss: mean loss of a batch, ``loss(model, batch)``; called with parts of a batch where a whole one does not fit.
-        precision: ``"fp32"``, or ``"bf16"`` for autocast of the forward pass.
+        precision: ``"fp32"``, or ``"bf16"`` or ``"fp16"`` for autocast of the forward pass; fp16 has a gradient scaler,
+            and batches whose gradients overflow are skipped.
         clip_norm: largest norm of the gradient of a step.
         scheduler: makes a scheduler of the optimizer, driven by committed samples.
         samples_per_scheduler_step: samples of all ranks between two of its steps; ``batch_size`` when None: then it
@@ -45,7 +48,7 @@ class Trainer:
         loss: Callable[[Any, Any], torch.Tensor],
         batch_size: int,
         epochs: int,
-        precision: Literal["fp32", "bf16"] = "fp32",
+        precision: Literal["fp32", "bf16", "fp16"] = "fp32",
         clip_norm: float | None = None,
         scheduler: Callable[[torch.optim.Optimizer], LRScheduler] | None = None,
         samples_per_scheduler_step: int | None = None,
@@ -53,8 +56,8 @@ class Trainer:
         evaluate: Evaluation | None = None,
         **setup: Any,
     ) -> None:
-        if precision not in ("fp32", "bf16"):
-            raise ValueError(f'precision is "{precision}"; it must be "fp32" or "bf16"')
+        if precision not in ("fp32", *_AUTOCAST):
+            raise ValueError(f'precision is "{precision}"; it must be "fp32", "bf16" or "fp16"')
         self._setup = {
             "model": model,
             "optimizer": self._with_schedule(optimizer),
@@ -64,7 +67,7 @@ class Trainer:
             **setup,
         }
         self._loss = loss
-        self._bf16 = precision == "bf16"
+        self._dtype = _AUTOCAST.get(precision)
         self._clip_norm = clip_norm
         self._scheduler = scheduler
         self._every = samples_per_scheduler_step or batch_size
@@ -80,6 +83,8 @@ class Trainer:
         """The loop, for a script that calls :func:`fdl_trainer.run` itself."""
         session.setup(**self._setup)
         model = torch.compile(session.model) if self._compile else session.model
+        fp16 = self._dtype is torch.float16
+        scaler = torch.amp.GradScaler(session.device.type) if fp16 else None
         self.on_start(session)
 
         def loss(batch: Any) -> torch.Tensor:
@@ -89,7 +94,7 @@ class Trainer:
         for batch in session:
             if self._schedule is not None:
                 self._schedule.advance(session.samples)
-            self.on_batch(session, batch, session.step(loss, clip_norm=self._clip_norm))
+            self.on_batch(session, batch, session.step(loss, clip_norm=self._clip_norm, scaler=scaler))
         self.on_end(session)
         if self._evaluation is not None:
             session.evaluate(self._evaluation)
@@ -115,4 +120,4 @@ class Trainer:
         return make
 
     def _precision(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-        return torch.autocast(device.type, torch.bfloat16) if self._bf16 else contextlib.nullcontext()
+        return torch.autocast(device.type, self._dtype) if self._dtype is not None else contextlib.nullcontext()

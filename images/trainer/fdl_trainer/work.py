@@ -1,5 +1,6 @@
 """What a rank has done in the window in work, and how long it took."""
 
+import logging
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +9,10 @@ import torch
 
 from fdl_trainer.clocks import Clock, clock_here
 from fdl_trainer.ledger import Span
+from fdl_trainer.scaling import REASON
 from fdl_trainer.tail import Flag, RankTail
+
+log = logging.getLogger(__name__)
 
 _UNREAD_LIMIT = 256
 """Batches whose marks are kept unread; beyond it the older half is read, long after the device has passed them."""
@@ -23,15 +27,17 @@ class WindowWork:
     Attributes:
         done: the micro-batches trained, in the order of the lease.
         clock: marks and reads times.
-        skipped: samples in them that were trained to no use.
     """
 
     done: list[Span] = field(default_factory=list)
     clock: Clock = field(default_factory=clock_here)
-    skipped: int = 0
+    _skipped: int = 0
+    _overflowed: torch.Tensor | None = None
+    """Samples whose steps a scaler left out on the device, not read yet."""
     _loss: torch.Tensor | None = None
     _reported: torch.Tensor | None = None
     _skips: bool = False
+    _left_out: torch.Tensor | None = None
     _asked: Any = None
     _given: Any = None
     _unread: list[tuple[Any, Any, Any]] = field(default_factory=list)
@@ -46,8 +52,18 @@ class WindowWork:
 
     @property
     def samples(self) -> int:
-        """Samples in them that count: the rank's weight in the average."""
+        """Samples in them that count: the rank's weight in the average. May wait for the device."""
         return sum(span.size for span in self.done) - self.skipped
+
+    @property
+    def skipped(self) -> int:
+        """Samples in them that were trained to no use. May wait for the device."""
+        if self._overflowed is not None:
+            found, self._overflowed = int(self._overflowed), None
+            self._skipped += found
+            if found:
+                log.info("%d samples of a window do not count: %s", found, REASON)
+        return self._skipped
 
     @property
     def compute_ms(self) -> float:
@@ -85,16 +101,28 @@ class WindowWork:
         """The batch in hand does not count."""
         self._skips = True
 
+    def skip_if(self, left_out: torch.Tensor) -> None:
+        """The batch in hand does not count if this is above zero, which is read at the window's end."""
+        self._left_out = left_out
+
     def finished(self, span: Span, skipped: int = 0) -> None:
         """Book the batch as trained, ``skipped`` of its samples (or all, after :meth:`skip`) to no use."""
-        self.skipped += span.size if self._skips else skipped
+        self._skipped += span.size if self._skips else skipped
+        if self._left_out is not None and not self._skips:
+            self._book_overflow(self._left_out > 0, span.size - skipped)
         if self._reported is not None and not self._skips:
             self._loss = self._reported if self._loss is None else self._loss + self._reported
-        self._reported, self._skips = None, False
+        self._reported, self._left_out, self._skips = None, None, False
         self._unread.append((self._asked, self._given, self.clock.mark()))
         self.done.append(span)
         if len(self._unread) > _UNREAD_LIMIT:
             self._read(_UNREAD_LIMIT // 2)
+
+    def _book_overflow(self, overflowed: torch.Tensor, samples: int) -> None:
+        lost = torch.where(overflowed, samples, 0)
+        self._overflowed = lost if self._overflowed is None else self._overflowed + lost
+        if self._reported is not None:
+            self._reported = torch.where(overflowed, torch.zeros_like(self._reported), self._reported)
 
     def _read(self, keep: int) -> None:
         ready, self._unread = self._unread[: len(self._unread) - keep], self._unread[len(self._unread) - keep :]
