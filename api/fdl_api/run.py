@@ -84,6 +84,12 @@ class FdlRunSpec(Model):
             field_path=".elche.maxOvershoot",
         ),
         Rule(
+            "!has(self.elche.averageStateEvery) || self.mode != 'cpu-async'",
+            "spec.elche.averageStateEvery: not in mode cpu-async, where optimizers step while an average is made; "
+            "leave it out or use mode cpu-cadence",
+            field_path=".elche.averageStateEvery",
+        ),
+        Rule(
             f"{_CEILINGS}.sum() >= 1",
             "spec.cohorts: no cohort may have a member; set replicas or maxReplicas of one cohort to 1 or more",
             field_path=".cohorts",

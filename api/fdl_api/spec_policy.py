@@ -211,6 +211,13 @@ class ElcheSpec(Model):
         description="True sends, in CPU modes, what parameters changed by since the last average as bf16: half the "
         "bytes, and a relative error of up to 0.4 % a rank in that change.",
     )
+    average_state_every: int | None = Field(
+        default=None,
+        ge=1,
+        le=100000,
+        description="Windows after which the optimizer's momentum and moments are averaged with the parameters; never "
+        "when unset: each rank keeps its own.",
+    )
 
 
 class BudgetsSpec(Model):

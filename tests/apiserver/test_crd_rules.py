@@ -254,6 +254,12 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
         "spec.elche.easgdAlpha: has an effect in mode cpu-async only; leave it out or use that mode",
     ),
     (
+        "optimizer state in async",
+        (("spec.mode", "cpu-async"), ("spec.elche.averageStateEvery", 5)),
+        "spec.elche.averageStateEvery: not in mode cpu-async, where optimizers step while an average is made; "
+        "leave it out or use mode cpu-cadence",
+    ),
+    (
         "overshoot",
         (("spec.mode", "cpu-cadence"), ("spec.elche.maxOvershoot", 3)),
         "spec.elche.maxOvershoot: has an effect in mode cpu-async only; leave it out or use that mode",
@@ -469,6 +475,7 @@ FROZEN: list[tuple[str, Any]] = [
     ("spec.scheduling.priorityClassName", None),
     ("spec.elche.easgdAlpha", 0.5),
     ("spec.elche.maxOvershoot", 1),
+    ("spec.elche.averageStateEvery", 5),
     # These cannot have another allowed value in this release; both rules speak.
     ("spec.trainer.source.image", {"path": "/x.py"}),
     ("spec.trainer.source.volume", {"claim": "c", "path": "x.py"}),

@@ -79,7 +79,7 @@ def assemble(
     optimizer = job.optimizer(model.parameters())
     try:
         model_digest, specs = model_signature(model)
-        state = _state(model, member, device)
+        state = _state(model, optimizer, member, device)
     except ValueError as error:
         raise user_code(Ended.SCRIPT_RAISED, f"The script's model cannot be trained by fdl: {error}") from error
     directory = _directory(member, solo_directory)
@@ -129,12 +129,14 @@ def assemble(
     return loop, model
 
 
-def _state(model: nn.Module, member: Member | None, device: torch.device) -> ModelState:
+def _state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, member: Member | None, device: torch.device
+) -> ModelState:
     """The committed state, not captured yet."""
     mode = member.config.mode if member else Mode.CPU_CADENCE
     knobs = member.config.elche if member else ElcheSpec()
     try:
-        return build(model, knobs, mode, device, _sharers(member))
+        return build(model, optimizer, knobs, mode, device, sharers=_sharers(member))
     except UnsupportedModelError as error:
         raise user_code(Ended.SCRIPT_RAISED, str(error)) from error
     except NotEnoughMemoryError as error:

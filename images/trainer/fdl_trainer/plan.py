@@ -40,6 +40,8 @@ class OverlapKnobs(ElcheKnobs, Protocol):
     def max_overshoot(self) -> int | None: ...
     @property
     def easgd_alpha(self) -> float | None: ...
+    @property
+    def average_state_every(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class PlanSpec:
         max_overshoot: batches that a rank may train while an average is in flight; None: found by itself.
         alpha: share of the way to a new average that a rank goes; below 1 ranks stay apart (EASGD).
         deadlines: ranks whose batches take unequal time stop by time (:mod:`fdl_trainer.elche.deadline`).
+        state_every: windows after which the optimizers' tensors are averaged; None: never.
     """
 
     elche: ElcheKnobs
@@ -61,6 +64,7 @@ class PlanSpec:
     max_overshoot: int | None = None
     alpha: float = 1.0
     deadlines: bool = False
+    state_every: int | None = None
 
     @classmethod
     def of(cls, mode: Mode, knobs: OverlapKnobs) -> "PlanSpec":
@@ -72,6 +76,7 @@ class PlanSpec:
             max_overshoot=knobs.max_overshoot,
             alpha=knobs.easgd_alpha or 1.0,
             deadlines=not mode.is_sync,
+            state_every=knobs.average_state_every,
         )
 
 
@@ -90,6 +95,7 @@ class Control:
         checkpoint_window: newest window at which a checkpoint was decided on; 0 when none was.
         overshoot: batches that the slowest rank may train while a reduce is in flight.
         draining: the run stops with the next commit: only what is begun is finished.
+        slots: the tensors of the optimizers that most ranks hold (:attr:`fdl_trainer.tail.Tail.slots`).
     """
 
     window: int
@@ -101,6 +107,7 @@ class Control:
     checkpoint_window: int = 0
     overshoot: int = FIRST_OVERSHOOT
     draining: bool = False
+    slots: int = 0
 
     @property
     def consumed(self) -> int:
@@ -196,7 +203,14 @@ def advance(control: Control, tail: Tail, spec: PlanSpec) -> Control:
         checkpoint_window=window if takes_checkpoint(learnt, window, tail) else control.checkpoint_window,
         overshoot=_next_overshoot(control, planned),
         draining=spec.overlap and tail.stop and not control.draining,
+        slots=tail.slots,
     )
+
+
+def averaged_slots(control: Control, spec: PlanSpec) -> int:
+    """The tensors of the optimizers that are averaged in the window in work; 0: none."""
+    due = spec.state_every is not None and (control.window + 1) % spec.state_every == 0
+    return control.slots if due else 0
 
 
 def takes_checkpoint(learnt: ElcheState, window: int, tail: Tail) -> bool:
@@ -297,6 +311,7 @@ def to_json(control: Control) -> dict[str, Any]:
         "checkpointWindow": control.checkpoint_window,
         "overshoot": control.overshoot,
         "draining": control.draining,
+        "slots": control.slots,
     }
 
 
@@ -319,6 +334,7 @@ def from_json(data: Mapping[str, Any]) -> Control:
         checkpoint_window=data["checkpointWindow"],
         overshoot=data["overshoot"],
         draining=data["draining"],
+        slots=data.get("slots", 0),
     )
 
 

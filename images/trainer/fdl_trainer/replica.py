@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from fdl_trainer import elche, exchange, plan, treefile
-from fdl_trainer.averaging import ModelState, Share, Wire
+from fdl_trainer import elche, exchange, plan, tail, treefile
+from fdl_trainer.averaging import ModelState, Share, Slots, Wire
+from fdl_trainer.averaging.slots import count_of
 from fdl_trainer.course import Course
 from fdl_trainer.exchange import Held
 from fdl_trainer.groups import Group, Interrupt
@@ -27,7 +28,7 @@ class Replica:
 
     Args:
         model: the averaged tensors.
-        optimizer: the script's optimizer; its state stays local and goes to joiners.
+        optimizer: the script's optimizer; its state stays local, unless it is averaged, and goes to joiners.
         control: the state to start from: fresh, or from a checkpoint.
         spec: the run's configuration.
         writable: this rank can write checkpoints.
@@ -54,6 +55,7 @@ class Replica:
     ) -> None:
         self.model = model
         self.optimizer = optimizer
+        self.slots = Slots(model.parameters, optimizer, model.averaging.weighing)
         self.control = control
         self.spec = spec
         self.live = False
@@ -83,12 +85,50 @@ class Replica:
             epoch=epoch,
         )
 
-    def commit(self, wire: Wire, tail: Tail, *, delta: bool = False, alpha: float = 1.0) -> bool:
+    def new_wire(self, rank: int, ranks: int) -> Wire:
+        """A fresh wire buffer of an epoch, with room for what the next windows average."""
+        room = self.slots.room(count_of(self.control.slots)) if self.spec.state_every and ranks > 1 else 0
+        return self.model.new_wire(rank, ranks, ranks * tail.TAIL_SLOTS, room)
+
+    def pack(self, wire: Wire, share: Share, *, keep_snapshot: bool = False, again: bool = False) -> Wire:
+        """Write this rank's contribution to the window in work; the tail is left to be written.
+
+        Args:
+            wire: the epoch's.
+            share: what this rank did in the window.
+            keep_snapshot: see :meth:`fdl_trainer.averaging.ModelState.pack`.
+            again: likewise.
+
+        Returns:
+            The buffer with the contribution: another one, if the given one had no room for all of it.
+
+        Raises:
+            ModelChangedError: the model is not the one that was set up.
+        """
+        mark = self._averaged_slots(wire)
+        extra = self.slots.room(count_of(mark))
+        if extra > wire.room:
+            wire = self.new_wire(wire.rank, wire.ranks)
+        wire.use(extra)
+        self.model.pack(wire, share, keep_snapshot=keep_snapshot, again=again)
+        if mark:
+            self.slots.pack(wire.extra, mark, share, wire.finite)
+        return wire
+
+    def _averaged_slots(self, wire: Wire) -> int:
+        """The optimizer's tensors that go with the window in work; none where there is nobody to average with."""
+        return plan.averaged_slots(self.control, self.spec) if wire.ranks > 1 else 0
+
+    def held_slots(self) -> int:
+        """The optimizer's tensors that this rank could average, for the tail."""
+        return self.slots.mark if self.spec.state_every else 0
+
+    def commit(self, wire: Wire, reduced: Tail, *, delta: bool = False, alpha: float = 1.0) -> bool:
         """Advance by a window whose reduce succeeded.
 
         Args:
             wire: the reduced wire buffer.
-            tail: the reduced tail.
+            reduced: the reduced tail.
             delta: see :meth:`fdl_trainer.averaging.ModelState.commit`.
             alpha: likewise.
 
@@ -98,14 +138,16 @@ class Replica:
         Raises:
             ValueError: the tail contradicts this rank's books; nothing has changed then.
         """
-        control = plan.advance(self.control, tail, self.spec)
+        control = plan.advance(self.control, reduced, self.spec)
         if control is self.control:
             return False
-        self.control = control
-        if not tail.samples:
+        mark, self.control = self._averaged_slots(wire), control
+        if not reduced.samples:
             return True
-        shares = [Share(rank.batches, rank.samples) for rank in tail.ranks]
+        shares = [Share(rank.batches, rank.samples) for rank in reduced.ranks]
         self.model.commit(wire, shares, delta=delta, alpha=alpha)
+        if mark:
+            self.slots.take(wire.extra, mark)
         return True
 
     def synchronise(

@@ -4,7 +4,6 @@ import logging
 
 from fdl_api import wire
 from fdl_api.termination import Saved
-from fdl_trainer import tail
 from fdl_trainer.cohort import NEWS_SECONDS
 from fdl_trainer.ending import fenced
 from fdl_trainer.groups import CollectiveFailedError, InterruptedCollectiveError
@@ -74,7 +73,7 @@ class Switching(Standing):
 
     def _entered(self, number: int, epoch: wire.Epoch) -> None:
         ranks = len(epoch.members)
-        self.packed = self.replica.model.new_wire(self.cohort.rank, ranks, ranks * tail.TAIL_SLOTS)
+        self.packed = self.replica.new_wire(self.cohort.rank, ranks)
         self._checkpoint_wanted = epoch.cause in (wire.EpochCause.DEATH, wire.EpochCause.REFORM)
         self.cohort.forget_old()
         pulse, window = self.cohort.line.pulse, self.replica.control.window

@@ -6,6 +6,7 @@ slot.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntFlag
@@ -51,6 +52,7 @@ class RankTail:
         flags: :class:`Flag` bits.
         digest: the digest of the rank's plan, 24 bits.
         lr: largest learning rate of the rank's optimizer; 0 when not known.
+        slots: the tensors of its optimizer that the rank could average (:mod:`fdl_trainer.averaging.slots`), 24 bits.
     """
 
     uid: str
@@ -67,6 +69,7 @@ class RankTail:
     flags: Flag = NO_FLAGS
     digest: int = 0
     lr: float = 0.0
+    slots: int = 0
 
     @property
     def leaving(self) -> bool:
@@ -75,10 +78,10 @@ class RankTail:
 
     def not_finite(self) -> "RankTail":
         """The same where the rank's model is not finite: its batches count for nothing, and it says so."""
-        return replace(self, batches=0, samples=0, skipped=0, loss_sum=0.0, flags=self.flags | Flag.NONFINITE)
+        return replace(self, batches=0, samples=0, skipped=0, loss_sum=0.0, slots=0, flags=self.flags | Flag.NONFINITE)
 
 
-TAIL_SLOTS = 13
+TAIL_SLOTS = 14
 """Floats a rank."""
 
 
@@ -121,6 +124,12 @@ class Tail:
         return max((rank.lr for rank in self.ranks if math.isfinite(rank.lr)), default=0.0)
 
     @property
+    def slots(self) -> int:
+        """The tensors of optimizers that most ranks hold, ties to the lowest rank; 0 when nobody holds any."""
+        votes = Counter(rank.slots for rank in self.ranks if rank.slots)
+        return max(votes, key=votes.__getitem__, default=0)  # of equals the first that was counted
+
+    @property
     def flags(self) -> Flag:
         """What anybody wishes."""
         result = NO_FLAGS
@@ -155,7 +164,7 @@ def encode(own: RankTail, rank: int, ranks: int) -> list[float]:
     Raises:
         ValueError: if a counter does not fit.
     """
-    for name in ("batches", "samples", "skipped", "formed_epoch", "digest"):
+    for name in ("batches", "samples", "skipped", "formed_epoch", "digest", "slots"):
         value = getattr(own, name)
         if not 0 <= value < MAX_COUNTER:
             raise ValueError(f"{name} of rank {own.uid} is {value}; the tail carries 0..{MAX_COUNTER - 1} a window")
@@ -173,6 +182,7 @@ def encode(own: RankTail, rank: int, ranks: int) -> list[float]:
         own.digest,
         own.lr,
         own.skipped,
+        own.slots,
     )
     return [0.0] * (rank * TAIL_SLOTS) + [float(slot) for slot in slots] + [0.0] * ((ranks - rank - 1) * TAIL_SLOTS)
 
@@ -189,10 +199,10 @@ def decode(values: Sequence[float], members: Sequence[str]) -> Tail:
 
 
 def _rank(slots: Sequence[float], uid: str) -> RankTail:
-    counters = [slots[i] for i in (0, 1, 8, 9, 10, 12)]
+    counters = [slots[i] for i in (0, 1, 8, 9, 10, 12, 13)]
     if not all(math.isfinite(value) and value == int(value) for value in counters):
         raise ValueError(f"the tail of rank {uid} has counters {counters} that are no whole numbers")
-    batches, samples, formed_epoch, flags, digest, skipped = (int(value) for value in counters)
+    batches, samples, formed_epoch, flags, digest, skipped, slots_held = (int(value) for value in counters)
     return RankTail(
         uid=uid,
         batches=batches,
@@ -208,4 +218,5 @@ def _rank(slots: Sequence[float], uid: str) -> RankTail:
         flags=Flag(flags),
         digest=digest,
         lr=float(slots[11]),
+        slots=slots_held,
     )

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -45,7 +46,7 @@ class Windows(Switching):
         again = course.sent is not None and course.work.batches > 0
         sent = course.sent if course.sent is not None else course.send()
         share = Share(sent.batches, sent.samples)
-        replica.model.pack(packed, share, keep_snapshot=self.overlap, again=again)
+        packed = self.packed = replica.pack(packed, share, keep_snapshot=self.overlap, again=again)
         own = self._own_tail(sent)
         packed.write_tail(*(tail.encode(each, cohort.rank, len(cohort.members)) for each in (own, own.not_finite())))
         self._ahead = plan.overshoot(replica.control, self.uid, replica.spec)
@@ -133,7 +134,7 @@ class Windows(Switching):
         return guard.rollback(control.elche.guard, control.window)
 
     def _own_tail(self, sent: WindowWork) -> RankTail:
-        return sent.tail(
+        own = sent.tail(
             self.uid,
             reduce_ms=self._reduce_ms,
             divergence=self.replica.divergence,
@@ -142,6 +143,7 @@ class Windows(Switching):
             digest=plan.digest(self.replica.control),
             lr=self.replica.learning_rate(),
         )
+        return replace(own, slots=self.replica.held_slots())
 
     def _flags(self) -> Flag:
         line = self.cohort.line

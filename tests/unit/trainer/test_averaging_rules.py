@@ -118,6 +118,8 @@ def test_bytes_a_parameter_are_known_and_what_does_not_fit_is_refused_with_a_way
     assert memory.demand(Averaging(), overlap=True) == memory.Demand(16, 0)
     assert memory.demand(Averaging(), staged=True, overlap=True) == memory.Demand(12, 8)
     assert memory.demand(Averaging(), element=8) == memory.Demand(24, 0)
+    assert memory.demand(Averaging(bf16_wire=True), slots=3) == memory.Demand(22, 0)
+    assert memory.demand(Averaging(), element=8, slots=2) == memory.Demand(40, 0)
     memory.require(1000, memory.Demand(12, 8), 12_000, 8_000)
     with pytest.raises(NotEnoughMemoryError, match=r"1000 parameters takes 12 bytes each, .*spec\.elche\.outer"):
         memory.require(1000, memory.Demand(12, 8), 11_999, 8_000)

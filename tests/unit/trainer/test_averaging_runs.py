@@ -31,8 +31,9 @@ def elche(**settings: Any) -> ElcheSpec:
         {"bf16Wire": True},
         {"weights": "normalized"},
         {"weights": "batches", "gamma": 0.5, "outer": {"optimizer": "slowmo"}},
+        {"averageStateEvery": 2},
     ],
-    ids=["bf16", "normalized", "batches"],
+    ids=["bf16", "normalized", "batches", "state"],
 )
 def test_a_run_with_other_settings_ends_with_the_same_bits_everywhere(
     settings: dict[str, Any], tmp_path: Path, zygote: Zygote
@@ -50,6 +51,20 @@ def test_the_settings_hold_while_averages_overlap(settings: dict[str, Any], tmp_
         members = [run.start_member(ordinal) for ordinal in range(2)]
         assert [member.wait() for member in members] == [0, 0], run.logs()
         assert assert_complete(run, 4096, 4, ranks=2)["metrics"]["accuracy"] > 0.8
+
+
+def test_averaged_momentum_survives_a_death_and_a_joiner(tmp_path: Path, zygote: Zygote) -> None:
+    knobs = elche(averageStateEvery=1)
+    with loopback_run(tmp_path, BLOBS, 3, ["--epochs", "40", "--work", "4"], zygote=zygote, elche=knobs) as run:
+        members = [run.start_member(ordinal) for ordinal in range(3)]
+        run.wait_state("training goes on", lambda state: trained(state, 5))
+        members[1].signal_ranks(signal.SIGKILL)
+        members[1].wait()
+        run.start_member(1, incarnation=2)
+        run.wait_state("three train again", lambda state: state["epoch"] >= 3 and len(state["ranks"]) == 3)
+        assert [members[0].wait(), members[2].wait(), run.members[-1].wait()] == [0, 0, 0], run.logs()
+        assert assert_complete(run, 4096, 40, ranks=3)["metrics"]["accuracy"] > 0.85
+        assert "of the optimizer's state momentum_buffer are averaged" in run.logs()
 
 
 def test_outer_momentum_reaches_a_successor_and_the_checkpoint(tmp_path: Path, zygote: Zygote) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from fdl_api.run import ElcheSpec, Mode
-from fdl_trainer.averaging import memory
+from fdl_trainer.averaging import memory, slots
 from fdl_trainer.averaging.inventory import take
 from fdl_trainer.averaging.live import elements
 from fdl_trainer.averaging.settings import Averaging
@@ -14,13 +14,22 @@ from fdl_trainer.loader.memory import free_bytes
 CPU = torch.device("cpu")
 
 
-def build(model: nn.Module, knobs: ElcheSpec, mode: Mode, device: torch.device, sharers: int = 1) -> ModelState:
+def build(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    knobs: ElcheSpec,
+    mode: Mode,
+    device: torch.device,
+    *,
+    sharers: int = 1,
+) -> ModelState:
     """The state of a model that is on its device.
 
     In NCCL modes the flat buffers live there too, in CPU modes in the host's memory.
 
     Args:
         model: the model.
+        optimizer: of its parameters.
         knobs: the run's settings.
         mode: the run's mode.
         device: the model's device.
@@ -34,7 +43,13 @@ def build(model: nn.Module, knobs: ElcheSpec, mode: Mode, device: torch.device, 
     place = device if mode.is_nccl else CPU
     staged = place.type != device.type
     inventory = take(model)
-    need = memory.demand(averaging, element=inventory.dtype.itemsize, staged=staged, overlap=mode is Mode.CPU_ASYNC)
+    need = memory.demand(
+        averaging,
+        element=inventory.dtype.itemsize,
+        staged=staged,
+        overlap=mode is Mode.CPU_ASYNC,
+        slots=slots.expected(optimizer) if knobs.average_state_every else 0,
+    )
     count = elements(inventory.floating)
     memory.require(count, need, free_bytes(place, sharers), free_bytes(device) if staged else None)
     return ModelState(model, averaging, place)

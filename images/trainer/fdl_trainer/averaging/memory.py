@@ -24,7 +24,9 @@ class Demand:
     model: float
 
 
-def demand(averaging: Averaging, *, element: int = 4, staged: bool = False, overlap: bool = False) -> Demand:
+def demand(
+    averaging: Averaging, *, element: int = 4, staged: bool = False, overlap: bool = False, slots: int = 0
+) -> Demand:
     """What a configuration takes.
 
     Args:
@@ -32,8 +34,9 @@ def demand(averaging: Averaging, *, element: int = 4, staged: bool = False, over
         element: bytes of a flat element: 4, or 8 for a model with fp64 tensors.
         staged: the model is on another device than the flat buffers.
         overlap: training goes on during a reduce, so that a snapshot is kept.
+        slots: tensors of the optimizer's that are averaged, for each parameter.
     """
-    wire = 2 if averaging.bf16_wire else element
+    wire = (2 if averaging.bf16_wire else element) + slots * element
     committed = 2 * element
     momentum = 2 * element if averaging.outer.has_state else 0
     snapshot = element if overlap else 0
@@ -62,5 +65,5 @@ def require(parameters: int, need: Demand, free_bytes: int, free_device_bytes: i
             raise NotEnoughMemoryError(
                 f"Averaging {parameters} parameters takes {each:.0f} bytes each{where}, {wanted / _GIB:.2f} GiB, and "
                 f"only {free / _GIB:.2f} GiB are free there for this rank. Give the member more memory or fewer ranks, "
-                "freeze parameters before session.setup returns, or do without spec.elche.outer."
+                "freeze parameters before session.setup returns, or do without spec.elche.outer and averageStateEvery."
             )

@@ -68,16 +68,22 @@ class ModelState:
         """How far this rank's model was from the average at the last commit, relative to the average's norm."""
         return 0.0 if self._distance is None else float(self._distance)
 
-    def new_wire(self, rank: int, ranks: int, tail_numel: int) -> Wire:
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The trained parameters, in the order of the flat buffers."""
+        return list(self._model.inventory.parameters.values())
+
+    def new_wire(self, rank: int, ranks: int, tail_numel: int, room: int = 0) -> Wire:
         """A fresh wire buffer of an epoch.
 
         Args:
             rank: this rank's place in the epoch.
             ranks: ranks of the epoch.
             tail_numel: floats of the tail, all ranks' together.
+            room: elements behind it, for :attr:`fdl_trainer.averaging.Wire.extra`.
         """
         narrow = self.averaging.bf16_wire and ranks > 1
-        wire = Wire(self.layout, rank, ranks, tail_numel, narrow=narrow, like=self.committed)
+        wire = Wire(self.layout, rank, ranks, tail_numel, narrow=narrow, like=self.committed, room=room)
         if wire.floating is not None:
             wire.views = self._model.views(wire.floating)
         return wire

@@ -79,6 +79,12 @@ class Weighing:
             case Weights.NORMALIZED:
                 return 1.0 / share.batches
 
+    def slot_factor(self, share: Share) -> float:
+        """The same for the optimizer's own tensors, which have no way from the last commit; 0 without work."""
+        if self.of_deltas:
+            return 1.0 if share.samples else 0.0
+        return self.factor(share)
+
     def divisor(self, shares: Sequence[Share]) -> float:
         """What the sum over all ranks is divided by."""
         if self.weights is Weights.NORMALIZED:

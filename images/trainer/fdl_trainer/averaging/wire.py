@@ -11,7 +11,8 @@ momentum              the outer optimizer's, as long as the parameters; where th
 ====================  ==============================================================
 
 A wire buffer has the same up to the variances, each weighted; then the lanes of the lowest rank's integers; for every
-rank a slot with the growth of each counter; and the tail. All of it is one SUM. With a bf16 wire the parameters are a
+rank a slot with the growth of each counter; the tail; and in some windows what else is averaged (``extra``). All of it
+is one SUM. With a bf16 wire the parameters are a
 part of their own, since statistics, integers and the tail bear no rounding to eight bits: two operations, and the
 window has committed only if both succeeded.
 """
@@ -100,9 +101,10 @@ class Wire:
     Made by :meth:`fdl_trainer.averaging.ModelState.new_wire`.
 
     Attributes:
-        parts: what is reduced, in this order.
         rank: this rank's place in the epoch.
         ranks: ranks of the epoch.
+        tail_numel: floats of the tail.
+        room: elements behind the tail.
         parameters: weighted parameters or their deltas, of the wire's type.
         rest: the other weighted values.
         floating: both, where they are of one type, else None.
@@ -110,27 +112,43 @@ class Wire:
         lanes: the lowest rank's integers.
         growth: of the counters, shape ``[ranks, counters]``.
         finite: whether the packed model was finite, bool, shape ``[]``, on the buffer's device.
+        extra: of that room what this window uses, shape ``[n]``; empty unless :meth:`use` was called.
     """
 
-    def __init__(self, layout: Layout, rank: int, ranks: int, tail_numel: int, *, narrow: bool, like: Tensor) -> None:
+    def __init__(
+        self, layout: Layout, rank: int, ranks: int, tail_numel: int, *, narrow: bool, like: Tensor, room: int = 0
+    ) -> None:
         bulk = 0 if narrow else layout.parameters
         rest = layout.floating - layout.parameters
-        sizes = [bulk, rest, LANES * layout.integers, ranks * layout.counters, tail_numel]
+        sizes = [bulk, rest, LANES * layout.integers, ranks * layout.counters, tail_numel, room]
         where: dict[str, Any] = {"device": like.device, "pin_memory": like.is_pinned()}
         main = torch.zeros(sum(sizes), dtype=like.dtype, **where)
-        self.parameters, self.rest, self.lanes, growth, self._tail = torch.split(main, sizes)
+        self.parameters, self.rest, self.lanes, growth, self._tail, self._room = torch.split(main, sizes)
         self.growth = growth.view(ranks, layout.counters)
         self.floating: Tensor | None = main[: layout.floating]
         self.views: list[Tensor] = []
-        self.parts = [main]
+        self._main, self._narrow = main, narrow
         if narrow:
             self.parameters = torch.zeros(layout.parameters, dtype=torch.bfloat16, **where)
             self.floating = None
-            self.parts = [self.parameters, main]
         self.rank = rank
         self.ranks = ranks
+        self.tail_numel = tail_numel
+        self.room = room
+        self.extra = self._room[:0]
         self.finite = torch.ones((), dtype=torch.bool, device=like.device)
         self._was_finite = Reading(self.finite)
+
+    @property
+    def parts(self) -> list[Tensor]:
+        """What is reduced, in this order."""
+        main = self._main[: self._main.numel() - self.room + self.extra.numel()]
+        return [self.parameters, main] if self._narrow else [main]
+
+    def use(self, extra: int) -> None:
+        """Reduce so many elements behind the tail from now on; all ranks the same number, at most :attr:`room`."""
+        assert extra <= self.room
+        self.extra = self._room[:extra]
 
     def reduce(self, all_reduce: Callable[[Tensor], None]) -> None:
         """Reduce all parts. Whatever ``all_reduce`` raises leaves a buffer that has to be packed anew."""
