@@ -134,20 +134,26 @@ class Kube:
         )
 
     def diagnose(self, namespace: str, name: str) -> str:
-        """The run's status, its pods, the end of their logs, and the namespace's events."""
-        try:
-            status = self.run(namespace, name).get("status", {})
-        except ApiException as error:
-            status = {"error": str(error.reason)}
-        told = [f"--- status of {namespace}/{name}", json.dumps(status, indent=1)[:8000]]
-        for pod in self.core.list_namespaced_pod(namespace, label_selector=f"{labels.RUN}={name}").items:
+        """How the pods of a run ended, the namespace's events, the ends of the logs, and the status.
+
+        In this order: what is shown of a failed test may be cut off.
+        """
+        pods = self.core.list_namespaced_pod(namespace, label_selector=f"{labels.RUN}={name}").items
+        told = []
+        for pod in pods:
             told.append(f"--- pod {pod.metadata.name}: {pod.status.phase} on {pod.spec.node_name} {_ending(pod)}")
-            told.append(self.logs(namespace, pod.metadata.name))
         told.append(f"--- events in {namespace}")
         told += [
             f"{event.last_timestamp or event.event_time} {event.involved_object.name} {event.reason}: {event.message}"
             for event in self.core.list_namespaced_event(namespace).items[-30:]
         ]
+        for pod in pods:
+            told += [f"--- log of {pod.metadata.name}", self.logs(namespace, pod.metadata.name)]
+        try:
+            status = self.run(namespace, name).get("status", {})
+        except ApiException as error:
+            status = {"error": str(error.reason)}
+        told += [f"--- status of {namespace}/{name}", json.dumps(status)[:8000]]
         return "\n".join(told)
 
 
