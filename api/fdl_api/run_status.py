@@ -150,6 +150,11 @@ class RankStatus(StatusModel):
     ms_per_batch: float = Field(default=0.0, ge=0, description="Smoothed milliseconds a batch; 0 when unknown.")
     quota: Count = Field(default=0, description="Batches in the window.")
     share: float = Field(default=0.0, ge=0, le=1, description="Share of the window's samples, 0 to 1.")
+    data: Annotated[str, Field(max_length=96)] = Field(
+        default="",
+        description="Whether the rank keeps the dataset on its device (resident) or reads it as it goes (streamed), "
+        "and why.",
+    )
 
 
 class GuardActionStatus(StatusModel):

@@ -180,6 +180,7 @@ class RankHello(Message):
     total_samples: int = Field(description="Samples that the whole run commits (dataset_samples x data epochs).")
     committed: Position = Field(description="Newest state this rank holds: from a checkpoint, or of a live run.")
     checkpoint_error: str = Field(default="", max_length=1024, description="Why a checkpoint could not be used, if so.")
+    data: str = Field(default="", max_length=96, description="Whether its data is resident or streamed, and why.")
     echo: Echo | None = Field(default=None, description="Set on a reconnect within a running training.")
 
 
@@ -205,6 +206,7 @@ class RankWindow(Message):
     data_wait_ms: float
     ms_per_batch: float = Field(description="ElChe's smoothed estimate, milliseconds a batch; 0 when unknown.")
     share: float = Field(description="Share of the window's samples, 0..1.")
+    data: str = Field(default="", max_length=96, description="RankHello.data; the coordinator fills it in.")
 
 
 class GuardRecord(Message):

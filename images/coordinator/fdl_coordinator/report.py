@@ -182,6 +182,12 @@ def _members(engine: "RunState") -> list[MemberState]:
     return members
 
 
+def _ranks(engine: "RunState") -> list[RankWindow]:
+    """The ranks of the last window, with what they said of their data when they dialled."""
+    told = ((row, engine.seats.rank(row.uid)) for row in engine.progress.ranks)
+    return [row if rank is None else row.model_copy(update={"data": rank.hello.data}) for row, rank in told]
+
+
 def snapshot(engine: "RunState") -> State:
     """The state of the run now."""
     progress = engine.progress
@@ -207,7 +213,7 @@ def snapshot(engine: "RunState") -> State:
         loss=progress.loss if progress.loss is not None and math.isfinite(progress.loss) else None,
         metrics={name: figure for name, figure in progress.metrics.items() if math.isfinite(figure)},
         members=_members(engine),
-        ranks=progress.ranks,
+        ranks=_ranks(engine),
         guard=progress.guard,
         checkpoint=progress.checkpoint,
         checkpoint_problem=progress.checkpoint_problem,

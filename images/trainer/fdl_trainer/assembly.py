@@ -121,7 +121,7 @@ def assemble(
     audit = _audit(directory, member)
     reporter = hello.reporter = Reporter(cohort.line, control)
     loader.audit = audit
-    _load(loader, MODEL_COPIES * sum(parameter.numel() * 4 for parameter in model.parameters()))
+    hello.data = _load(loader, MODEL_COPIES * sum(parameter.numel() * 4 for parameter in model.parameters()))
     place = place_of(member)
     loop = Loop(book.uid, cohort, replica, loader, reporter, saver, audit, lambda: random_state(place))
     loop.refusal = resumed.refusal
@@ -175,9 +175,10 @@ def _sharers(member: Member | None) -> int:
     return max((item.devices_per_replica for item in member.config.cohorts if item.name == member.cohort), default=1)
 
 
-def _load(loader: Loader, reserved_bytes: int) -> None:
+def _load(loader: Loader, reserved_bytes: int) -> str:
+    """Load what is resident; returns what was decided, in a few words."""
     try:
-        loader.load(reserved_bytes)
+        return loader.load(reserved_bytes).note
     except DataError as error:
         raise user_code(Ended.SCRIPT_RAISED, str(error), data=True) from error
 
@@ -196,6 +197,7 @@ class _Hello:
         resumed: Resumed,
     ) -> None:
         self.reporter: Reporter | None = None
+        self.data = ""
         self._member = member
         self._model_digest = model_digest
         self._specs = specs
@@ -224,6 +226,7 @@ class _Hello:
             total_samples=self._books.total,
             committed=reporter.position() if reporter is not None else self._start,
             checkpoint_error=self._problem[:1024],
+            data=self.data,
             echo=reporter.echo() if reporter is not None else None,
         )
 

@@ -54,6 +54,7 @@ def render(state: State, heard_at: float) -> TrainingStatus:
                 ms_per_batch=round(max(0.0, _finite(rank.ms_per_batch) or 0.0), 3),
                 quota=rank.quota,
                 share=round(min(1.0, max(0.0, _finite(rank.share) or 0.0)), 4),
+                data=rank.data,
             )
             for rank in state.ranks
         ),

@@ -10,7 +10,7 @@ from fdl_coordinator import formation
 from fdl_coordinator.engine import Engine
 from fdl_coordinator.rendezvous import Rendezvous
 from fdl_coordinator.report import RATE_SECONDS, RATE_WINDOWS, Progress, rate, snapshot
-from tests.unit.coordinator.cohort import run_config
+from tests.unit.coordinator.cohort import Cohort, run_config
 
 JOIN = JoinSpec(min_members=2, target_members=4, window_seconds=30, cap_seconds=60)
 
@@ -111,6 +111,17 @@ def test_what_the_guards_did_is_in_the_state_and_a_report_without_figures_does_n
     engine.progress.committed(full, 1.0)
     engine.progress.committed(wire.WindowCommitted(epoch=1, window=2, samples=40, data_epoch=0), 2.0)
     assert snapshot(engine).guard == guard
+
+
+def test_how_each_rank_keeps_its_data_is_in_the_state_with_its_figures() -> None:
+    cohort = Cohort()
+    for ordinal in range(3):
+        cohort.dial(ordinal, data=f"streamed: {ordinal} shards")
+    row = {"quota": 2, "batches": 2, "samples": 20, "compute_ms": 9, "data_wait_ms": 0, "ms_per_batch": 4.5, "share": 1}
+    ranks = [wire.RankWindow(uid=uid, **row) for uid in ("m2.1/0", "gone/0")]
+    full = wire.WindowCommitted(epoch=1, window=1, samples=20, data_epoch=0, ranks=ranks)
+    cohort.engine.progress.committed(full, 1.0)
+    assert [told.data for told in snapshot(cohort.engine).ranks] == ["streamed: 2 shards", ""]
 
 
 def test_figures_that_are_not_finite_can_be_said_and_are_left_out_of_the_state() -> None:

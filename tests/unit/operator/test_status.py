@@ -142,11 +142,13 @@ def test_ranks_are_named_by_their_members() -> None:
         data_wait_ms=0,
         ms_per_batch=math.inf,
         share=0.25,
+        data="streamed: 7 shards",
     )
     world.says(ranks=[rank])
     assert world.stream.state is not None
     row = training.render(world.stream.state, world.now).ranks[0]
     assert (row.member, row.local_rank, row.share, row.ms_per_batch) == (member_name(1, 1), 1, 0.25, 0.0)
+    assert row.data == "streamed: 7 shards"
 
 
 def test_what_the_guards_did_is_in_the_status() -> None:

@@ -48,7 +48,9 @@ def test_bad_samples_and_a_small_device_in_a_run_that_loses_a_rank_and_bids_one_
 ) -> None:
     with loopback_run(tmp_path, SCRIPT, 3, zygote=zygote) as run:
         members = [run.start_member(0), run.start_member(1, SMALL="1"), run.start_member(2)]
-        run.wait_state("it trains", lambda state: state["window"] >= 1)
+        state = run.wait_state("it trains", lambda state: state["window"] >= 1 and state["ranks"])
+        told = [rank["data"] for rank in state["ranks"]]
+        assert told == ["streamed: samples may differ from pass to pass"] * 3
         pids = workers(run)
         assert len(pids) == 6 and not any(map(ended, pids))
         members[0].kill()

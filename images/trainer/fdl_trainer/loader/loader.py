@@ -150,7 +150,7 @@ class Loader:
                     raise
                 decision = residency.fallback(facts.dataset_bytes or 0, facts.device, str(error).splitlines()[0][:200])
             except ValueError as error:
-                decision = Residency(False, f"The dataset is streamed, although the script asked otherwise: {error}.")
+                decision = residency.impossible(str(error))
         if self._resident is not None:
             self._close_workers()
         log.info("rank %s: %s", self._fetcher.rank, decision.sentence)

@@ -12,12 +12,28 @@ MODEL_COPIES = 4
 """Copies of the parameters that training still has to allocate: gradients, two optimizer moments, the wire buffer."""
 
 
+MAX_NOTE = 96
+"""Characters of a note: the run's status has one for each rank."""
+
+
 @dataclass(frozen=True)
 class Residency:
-    """What was decided, and the sentence that says so."""
+    """What was decided.
+
+    Args:
+        resident: whether the dataset is kept on the device.
+        sentence: says so, with all figures, for the log.
+        why: the reason in a few words, for the run's status.
+    """
 
     resident: bool
     sentence: str
+    why: str = ""
+
+    @property
+    def note(self) -> str:
+        """What was decided and why, in a few words."""
+        return f"{'resident' if self.resident else 'streamed'}: {self.why}"[:MAX_NOTE]
 
 
 @dataclass(frozen=True)
@@ -49,11 +65,11 @@ class Facts:
 
 def decide(facts: Facts) -> Residency:
     """Resident when the dataset is at most 75 % of what is free on the device after training has its part."""
-    reason = _why_streamed(facts)
-    if reason:
-        return Residency(False, reason)
+    if (streamed := _streamed_anyway(facts)) is not None:
+        return streamed
     if facts.placed:
-        return Residency(True, f"The dataset is resident: its tensors are on {facts.device} already.")
+        sentence = f"The dataset is resident: its tensors are on {facts.device} already."
+        return Residency(True, sentence, f"on {facts.device} already")
     needed = facts.dataset_bytes or 0
     limit = max(0, int(SHARE * (facts.free_bytes - facts.reserved_bytes)))
     sizes = (
@@ -61,27 +77,38 @@ def decide(facts: Facts) -> Residency:
         f"{facts.device} less {_size(facts.reserved_bytes)} for training"
     )
     if needed <= limit:
-        return Residency(True, f"The dataset is resident: {sizes}.")
-    return Residency(False, f"The dataset is streamed, since it is too large to be resident: {sizes}.")
+        why = f"{_size(needed)}; up to {_size(limit)} of {_size(facts.free_bytes)} free"
+        return Residency(True, f"The dataset is resident: {sizes}.", why)
+    return Residency(
+        False,
+        f"The dataset is streamed, since it is too large to be resident: {sizes}.",
+        f"{_size(needed)} are more than {_size(limit)} of {_size(facts.free_bytes)} free",
+    )
 
 
-def _why_streamed(facts: Facts) -> str:
-    """Why a dataset is streamed, whatever is free; empty if that decides."""
+def _streamed_anyway(facts: Facts) -> Residency | None:
+    """The decision for a dataset that is streamed whatever is free; None if that decides."""
     if facts.wish is False:
-        return "The dataset is streamed: the script asked for it (resident=False)."
+        sentence = "The dataset is streamed: the script asked for it (resident=False)."
+        return Residency(False, sentence, "resident=False")
     if facts.shards:
-        return (
+        sentence = (
             f"The dataset is streamed by iterating over {facts.shards} shards: each is read at least once in a pass, "
             "and taken up at its first uncommitted record after a failure."
         )
+        return Residency(False, sentence, f"{facts.shards} shards")
     if not facts.tensors and facts.wish is None:
-        return (
+        sentence = (
             "The dataset is streamed: its samples are read anew in each pass, since they may differ then (random "
             "augmentation). If they do not, session.setup(resident=True) reads them once."
         )
-    if facts.dataset_bytes is None:
-        return f"The dataset is streamed, although the script asked otherwise: {facts.obstacle}."
-    return ""
+        return Residency(False, sentence, "samples may differ from pass to pass")
+    return impossible(facts.obstacle) if facts.dataset_bytes is None else None
+
+
+def impossible(obstacle: str) -> Residency:
+    """The script asked for a resident dataset, and it cannot be held in tensors."""
+    return Residency(False, f"The dataset is streamed, although the script asked otherwise: {obstacle}.", obstacle)
 
 
 def fallback(dataset_bytes: int, device: str, error: str) -> Residency:
@@ -89,6 +116,7 @@ def fallback(dataset_bytes: int, device: str, error: str) -> Residency:
     return Residency(
         False,
         f"The dataset is streamed: {device} ran out of memory while its {_size(dataset_bytes)} were loaded ({error}).",
+        f"memory ran out while {_size(dataset_bytes)} were loaded",
     )
 
 

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdl_trainer.loader.residency import MAX_AHEAD, MIN_AHEAD, Facts, ahead, decide, fallback
+from fdl_api import wire
+from fdl_trainer.loader.residency import MAX_AHEAD, MAX_NOTE, MIN_AHEAD, Facts, ahead, decide, fallback, impossible
 
 GIB = 1 << 30
 
@@ -33,6 +34,28 @@ def test_a_dataset_is_resident_if_three_quarters_of_what_is_free_hold_it(
 def test_running_out_at_load_says_so() -> None:
     decision = fallback(3 * GIB, "cuda:1", "CUDA out of memory")
     assert not decision.resident and "cuda:1 ran out of memory while its 3.0 GiB" in decision.sentence
+    assert decision.note == "streamed: memory ran out while 3.0 GiB were loaded"
+
+
+@pytest.mark.parametrize(
+    ("facts", "note"),
+    [
+        (Facts("cuda:0", 6 * GIB, 8 * GIB), "resident: 6.0 GiB; up to 6.0 GiB of 8.0 GiB free"),
+        (Facts("cuda:0", 7 * GIB, 8 * GIB), "streamed: 7.0 GiB are more than 6.0 GiB of 8.0 GiB free"),
+        (Facts("cpu", 1, 8 * GIB, placed=True), "resident: on cpu already"),
+        (Facts("cpu", 1, 8 * GIB, wish=False), "streamed: resident=False"),
+        (Facts("cpu", None, GIB, tensors=False), "streamed: samples may differ from pass to pass"),
+        (Facts("cpu", None, GIB, tensors=False, shards=7), "streamed: 7 shards"),
+    ],
+)
+def test_a_note_says_it_in_a_few_words(facts: Facts, note: str) -> None:
+    assert decide(facts).note == note
+
+
+def test_a_note_is_never_longer_than_its_field() -> None:
+    assert len(impossible("so " * 100).note) == MAX_NOTE
+    assert wire.RankHello.model_fields["data"].metadata == wire.RankWindow.model_fields["data"].metadata
+    assert [limit.max_length for limit in wire.RankHello.model_fields["data"].metadata] == [MAX_NOTE]
 
 
 @given(workers=st.integers(0, 200), batch=st.integers(0, 1 << 40), free=st.integers(0, 1 << 44))
