@@ -16,6 +16,18 @@ Arch = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9_]+$"
 """Device architecture as torch names it, e.g. ``sm_90`` or ``gfx942``."""
 
 
+class NcclBridge(Model):
+    """A library that is preloaded on nodes where the variant's own has another version than the cohort runs."""
+
+    image: Image = Field(description="Image that holds the library and a program cp, which an init container runs.")
+    version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)*$")] = Field(
+        description="Version of the library in it, e.g. 2.27.3. Members that load another major.minor are refused."
+    )
+    path: Annotated[str, Field(max_length=256, pattern=r"^/[A-Za-z0-9._/+-]+$")] = Field(
+        default="/opt/nccl/libnccl.so.2", description="The library's file in the image; librccl.so.1 for RCCL."
+    )
+
+
 class Variant(Model):
     """A trainer image and what its torch covers."""
 
@@ -38,6 +50,12 @@ class Variant(Model):
             "correct archs or vendor",
             field_path=".archs",
         ),
+        Rule(
+            "self.vendor != 'cpu' || !has(self.ncclBridge)",
+            "spec.variants[].ncclBridge: a variant of vendor cpu loads no NCCL; leave ncclBridge out",
+            field_path=".ncclBridge",
+            forbidden=True,
+        ),
     )
 
     name: Annotated[str, Field(min_length=1, max_length=30, pattern=DNS_LABEL)] = Field(
@@ -53,6 +71,10 @@ class Variant(Model):
     )
     torch_version: Annotated[str, Field(max_length=64)] | None = Field(
         default=None, description="torch version in the image; what a deep check finds when unset."
+    )
+    nccl_bridge: NcclBridge | None = Field(
+        default=None,
+        description="Lets its nodes take part in NCCL modes with a version that its own image does not have.",
     )
 
 
@@ -78,8 +100,8 @@ class SocketInterface(Model):
     node_selector: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, max_length=32, description="Labels of the group's nodes; all nodes when empty."
     )
-    socket_interface: Annotated[str, Field(min_length=1, max_length=64)] = Field(
-        description="Name of the interface, as in NCCL_SOCKET_IFNAME."
+    socket_interface: Annotated[str, Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9._@-]+$")] = Field(
+        description="Name of the interface as members see it, e.g. eth0."
     )
 
 
@@ -87,19 +109,25 @@ class FabricSpec(Model):
     """The network between nodes for NCCL modes."""
 
     groups: tuple[SocketInterface, ...] = Field(
-        default=(), max_length=64, json_schema_extra=list_map("name"), description="Interface of each node group."
+        default=(),
+        max_length=64,
+        json_schema_extra=list_map("name"),
+        description="Interface of each node group; a node belongs to the first group whose selector fits it.",
     )
 
 
 class RunDefaults(Model):
     """Defaults for runs that say nothing themselves."""
 
-    tolerations: tuple[Toleration, ...] = Field(default=(), max_length=32, description="Taints that members tolerate.")
+    tolerations: tuple[Toleration, ...] = Field(
+        default=(), max_length=32, description="Taints that members tolerate besides those that their cohort names."
+    )
     image_pull_secrets: tuple[ObjectName, ...] = Field(
         default=(), max_length=16, description="Secrets for pulling images, in each run's namespace."
     )
     priority_class_name: ObjectName | None = Field(
-        default=None, description="PriorityClass of the runs' pods; the cluster's default when unset."
+        default=None,
+        description="PriorityClass of the pods of runs that name none themselves; the cluster's default when unset.",
     )
 
 
@@ -108,6 +136,36 @@ class QuarantinedNode(Model):
 
     name: ObjectName = Field(description="Name of the node.")
     reason: Annotated[str, Field(max_length=256)] = Field(default="", description="Why, for people.")
+
+
+class AutomaticQuarantine(Model):
+    """When a node is put in quarantine without anybody asking."""
+
+    after_failures: int = Field(
+        default=2, ge=1, le=10, description="Deep checks of one variant in a row whose kernels went wrong on the node."
+    )
+    for_seconds: int = Field(
+        default=86400,
+        ge=60,
+        le=2592000,
+        description="Seconds after the newest failure until the node is taken again; a check that passes ends it too.",
+    )
+
+
+class QuarantineSpec(Model):
+    """Nodes that get no new member."""
+
+    nodes: tuple[QuarantinedNode, ...] = Field(
+        default=(), max_length=1000, json_schema_extra=list_map("name"), description="Nodes that people put there."
+    )
+    automatic: AutomaticQuarantine | None = Field(
+        default=None, description="Puts nodes there that fail deep checks; off when unset."
+    )
+    taint: bool = Field(
+        default=False,
+        description="True also taints nodes in quarantine with fdl.dev/quarantine:NoSchedule, which keeps all pods off "
+        "that do not tolerate it; needs the chart's value operator.taintNodes.",
+    )
 
 
 class DashboardSpec(Model):
@@ -128,18 +186,13 @@ class FdlClusterSpec(Model):
         description="Trainer images to choose from, best first where several cover a node.",
     )
     prober: ProberSpec = Field(default_factory=ProberSpec, description="How node reports are used.")
-    fabric: FabricSpec | None = Field(
-        default=None, description="The network between nodes for NCCL modes. Not available in this release."
+    fabric: FabricSpec = Field(
+        default_factory=FabricSpec, description="The network between nodes for NCCL modes that span nodes."
     )
-    defaults: RunDefaults | None = Field(
-        default=None, description="Defaults for runs that say nothing themselves. Not available in this release."
+    defaults: RunDefaults = Field(
+        default_factory=RunDefaults, description="Defaults for the pods of runs that say nothing themselves."
     )
-    quarantine: tuple[QuarantinedNode, ...] | None = Field(
-        default=None,
-        max_length=1000,
-        json_schema_extra=list_map("name"),
-        description="Nodes that get no new member. Not available in this release.",
-    )
+    quarantine: QuarantineSpec = Field(default_factory=QuarantineSpec, description="Nodes that get no new member.")
     dashboard: DashboardSpec | None = Field(
         default=None, description="The dashboard of all runs. Not available in this release."
     )
@@ -177,6 +230,17 @@ class NodeStatus(StatusModel):
     problems: tuple[NodeProblem, ...] = Field(default=(), max_length=32, description="Warnings and errors found there.")
 
 
+class QuarantineStatus(StatusModel):
+    """A node that gets no new member now."""
+
+    name: Name = Field(description="Name of the node.")
+    source: Literal["spec", "deep-check"] = Field(description="spec: people asked for it; deep-check: it failed one.")
+    reason: Sentence = Field(default="", description="Why.")
+    since: Time = Field(description="When it began.")
+    until: Time | None = Field(default=None, description="When it ends by itself; unset: when people take it back.")
+    tainted: bool = Field(default=False, description="Whether the node has the taint fdl.dev/quarantine.")
+
+
 class NodeCounts(StatusModel):
     """Nodes by kind."""
 
@@ -209,6 +273,12 @@ class FdlClusterStatus(StatusModel):
     )
     summary: ClusterSummary = Field(default_factory=ClusterSummary, description="Prepared strings for columns.")
     counts: NodeCounts = Field(default_factory=NodeCounts, description="Nodes by kind.")
+    quarantine: tuple[QuarantineStatus, ...] = Field(
+        default=(),
+        max_length=MAX_NODES,
+        json_schema_extra=list_map("name"),
+        description="Nodes that get no new member, with reason and expiry.",
+    )
     nodes: tuple[NodeStatus, ...] = Field(
         default=(), max_length=MAX_NODES, json_schema_extra=list_map("name"), description="Nodes with a report."
     )

@@ -49,6 +49,9 @@ ARCH_PREFIX: Final = DOMAIN + "arch."
 VARIANT_PREFIX: Final = DOMAIN + "variant."
 NCCL_PREFIX: Final = DOMAIN + "nccl."
 
+QUARANTINE: Final = DOMAIN + "quarantine"
+"""Key of the taint on nodes in quarantine, where FdlCluster asks for one."""
+
 REPORT: Final = DOMAIN + "report"
 """Annotation on a node: the prober's evidence as JSON (:mod:`fdl_api.report`), with its time."""
 

@@ -17,6 +17,8 @@ CERT_FILE: Final = "/etc/fdl/secret/tls.crt"
 KEY_FILE: Final = "/etc/fdl/secret/tls.key"
 CHECKPOINT_DIR: Final = "/fdl/checkpoints"
 SCRIPT_DIR: Final = "/fdl/script"
+NCCL_DIR: Final = "/fdl/nccl"
+"""Where a member whose NCCL is bridged finds the library."""
 VARIANT_FILE: Final = "/opt/fdl/variant.json"
 
 

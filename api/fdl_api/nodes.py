@@ -21,6 +21,9 @@ class NodeRecord:
     report: str = ""
     """Content of the annotation fdl.dev/report."""
     report_at: float | None = None
+    interfaces: tuple[str, ...] | None = None
+    """Network interfaces that pods on it have and that are up; ``None`` when no report tells."""
+    resource_version: str = ""
 
 
 def node_record(item: dict[str, Any]) -> NodeRecord:
@@ -38,4 +41,12 @@ def node_record(item: dict[str, Any]) -> NodeRecord:
         taints=tuple((taint["key"], taint.get("value") or "", taint["effect"]) for taint in spec.get("taints") or []),
         report=text,
         report_at=report.time.timestamp() if report is not None else None,
+        interfaces=_interfaces(report) if report is not None else None,
+        resource_version=meta.get("resourceVersion", ""),
     )
+
+
+def _interfaces(report: reports.Report) -> tuple[str, ...] | None:
+    """Names of the interfaces that are up; ``None`` for a report that lists none at all."""
+    found = report.host.interfaces
+    return tuple(interface.name for interface in found if interface.up) if found else None

@@ -65,9 +65,6 @@ RUN: Final = (
 """Refused values of FdlRun spec."""
 
 CLUSTER: Final = (
-    _set("fabric", "leave it out: the modes of this release use the pod network"),
-    _set("defaults", "set the fields in each FdlRun"),
-    _set("quarantine", "cordon or taint the node instead"),
     _set("dashboard", "leave it out: kubectl get fdlruns and the coordinator's /state.json show the state"),
 )
 """Refused values of FdlCluster spec."""

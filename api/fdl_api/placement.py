@@ -6,26 +6,49 @@ these rules, and ``fdl explain`` tells what they say.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fdl_api import clock, labels
+from fdl_api import labels
+from fdl_api.cluster import NcclBridge
+from fdl_api.fitting import (
+    COVERING,
+    Candidate,
+    Cluster,
+    Fit,
+    Required,
+    Variant,
+    candidates,
+    lack,
+    lacks,
+    report_problem,
+    sift,
+    withheld_problem,
+)
 from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import Progress
-from fdl_api.run import Cohort, Toleration, TrainerSpec, Vendor
+from fdl_api.run import Cohort, TrainerSpec
+from fdl_api.ways import Communicator, Way, ways
 
-COVERING = ("covers", "verified")
+__all__ = [
+    "COVERING",
+    "Candidate",
+    "Cluster",
+    "Communicator",
+    "Placement",
+    "Unplaced",
+    "Variant",
+    "candidates",
+    "has_plain_node",
+    "lack",
+    "lacks",
+    "options",
+    "place",
+    "report_problem",
+    "withheld_problem",
+]
+
 MAX_NODES_NAMED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A trainer image that cohorts may use (FdlCluster spec.variants)."""
-
-    name: str
-    vendor: str
-    image: str
-    archs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +57,24 @@ class Placement:
 
     variant: str
     image: str
-    required: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Node labels and the values of which each must have one."""
+    required: Required = ()
     excluded: tuple[str, ...] = ()
-    """Names of nodes that would fit but have no fresh report."""
+    """Names of nodes that have these labels and must not be taken: quarantine, an old report, another interface."""
     nccl: str = ""
+    """NCCL or RCCL major.minor of the cohort in NCCL modes, where it is known."""
     simulated: bool = False
+    bridge: NcclBridge | None = None
+    """The library to preload, where the image's own has another version than ``nccl``."""
+    interface: str = ""
+    """Network interface for collectives, where FdlCluster names one."""
+    room: int | None = None
+    """Members that the nodes' devices are enough for, other runs left aside; ``None`` where devices do not limit it."""
 
     @property
     def digest(self) -> str:
         """Short hash, for comparing with the one that a pod was built from."""
-        text = repr((self.variant, self.image, self.required, self.excluded, self.nccl, self.simulated))
+        parts = (self.variant, self.image, self.required, self.excluded, self.nccl, self.simulated)
+        text = repr(parts if not (self.bridge or self.interface) else (*parts, self.bridge, self.interface))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -56,81 +86,54 @@ class Unplaced:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What placement looks at.
-
-    Attributes:
-        nodes: all nodes, by name.
-        variants: trainer images, in their listed order.
-        report_age: seconds after which a node's report is too old.
-        now: seconds since 1970.
-    """
-
-    nodes: Mapping[str, NodeRecord]
-    variants: Sequence[Variant]
-    report_age: float
-    now: float
-
-    @property
-    def probed(self) -> bool:
-        """Whether a prober has ever labelled a node here."""
-        return any(labels.READY in node.labels for node in self.nodes.values())
+def place(
+    cohort: Cohort,
+    trainer: TrainerSpec,
+    cluster: Cluster,
+    *,
+    keep: str = "",
+    communicator: Communicator | None = None,
+) -> Placement | Unplaced:
+    """The first of :func:`options`."""
+    found = options(cohort, trainer, cluster, keep=keep, communicator=communicator)
+    return found if isinstance(found, Unplaced) else found[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A variant that a cohort may use.
+def options(
+    cohort: Cohort,
+    trainer: TrainerSpec,
+    cluster: Cluster,
+    *,
+    keep: str = "",
+    communicator: Communicator | None = None,
+) -> tuple[Placement, ...] | Unplaced:
+    """The ways to place a cohort's new members, best first; together they reach every node that fits.
 
-    Attributes:
-        variant: the variant; one without a name where the cohort brings its own image.
-        simulated: whether members would run on simulated devices, with the CPU image.
-        required: node labels and the values of which each must have one.
-    """
-
-    variant: Variant
-    simulated: bool
-    required: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-def place(cohort: Cohort, trainer: TrainerSpec, cluster: Cluster, *, keep: str = "") -> Placement | Unplaced:
-    """Choose variant and nodes for a cohort's new members.
+    There is more than one where nodes need different images (``variant: auto`` picks per node), a bridged NCCL on
+    some, or different network interfaces: a pod's image and environment are fixed before its node is.
 
     Args:
         cohort: the cohort.
         trainer: the run's trainer, for its image.
         cluster: nodes and variants as they are now.
         keep: variant of the members that the cohort has already; taken again while it fits anywhere.
+        communicator: what an NCCL mode asks of the nodes; ``None`` in other modes.
     """
-    image = cohort.image or trainer.image
     choices = candidates(cohort, trainer, cluster)
     if not choices:
         return Unplaced(Progress.NO_FITTING_NODE, _no_variant(cohort, cluster))
-    best: tuple[tuple[bool, int], Placement] | None = None
     problems: dict[str, str] = {}
-    for choice in choices:
-        variant, simulated = choice.variant, choice.simulated
-        fitting, stale, lacking = _sift(choice.required, cohort, cluster)
-        problems = problems or lacking
-        if not fitting:
-            problems |= {name: text for name, text in stale.items() if name not in problems or text}
-            continue
-        placement = Placement(
-            variant=variant.name,
-            image=image or variant.image,
-            required=choice.required,
-            excluded=tuple(sorted(stale)),
-            simulated=simulated,
-        )
-        rank = (variant.name == keep, len(fitting))
-        if best is None or (not simulated and best[1].simulated) or (simulated == best[1].simulated and rank > best[0]):
-            best = (rank, placement)
-        if not simulated and best is not None and best[0][0]:
-            break
-    if best is not None:
-        return best[1]
-    only_old = bool(problems) and all("older than" in text for text in problems.values())
-    reason = Progress.REPORT_TOO_OLD if only_old else Progress.NO_FITTING_NODE
+    reason = Progress.NO_FITTING_NODE
+    for simulated in (False, True):
+        fits = [sift(choice, cohort, cluster) for choice in choices if choice.simulated is simulated]
+        found = ways(fits, cohort, cluster, communicator)
+        if found.ways:
+            image = cohort.image or trainer.image or ""
+            return tuple(_placement(way, image, cohort, cluster) for way in _ordered(found.ways, keep))
+        problems = problems or _problems(fits) | found.problems
+        reason = Progress.FABRIC_UNKNOWN if found.fabric_unknown else reason
+    if problems and all("older than" in text for text in problems.values()):
+        reason = Progress.REPORT_TOO_OLD
     return Unplaced(reason, _sentence(cohort, problems))
 
 
@@ -140,113 +143,50 @@ def has_plain_node(nodes: Iterable[NodeRecord]) -> bool:
     return any(not lack(node, ()) for node in nodes if not any(key in node.labels for key in devices))
 
 
-def candidates(cohort: Cohort, trainer: TrainerSpec, cluster: Cluster) -> list[Candidate]:
-    """Variants to try for a cohort, in their listed order, those on simulated devices last."""
-    image = cohort.image or trainer.image
-    named = [variant for variant in cluster.variants if cohort.variant in ("auto", variant.name)]
-    own = [(variant, False) for variant in named if variant.vendor == cohort.vendor]
-    if not own and image and cohort.variant == "auto":
-        own = [(Variant(name="", vendor=cohort.vendor, image=image), False)]
-    if cohort.allow_simulated and cohort.vendor is not Vendor.CPU:
-        cpu = next((variant for variant in cluster.variants if variant.vendor == "cpu"), None)
-        stand_in = image or (cpu.image if cpu else "")
-        if stand_in:
-            own += [(Variant(name=variant.name, vendor=variant.vendor, image=stand_in), True) for variant, _ in own[:]]
-    return [Candidate(variant, fake, _required(cohort, variant, fake, cluster.probed)) for variant, fake in own]
+def _problems(fits: list[Fit]) -> dict[str, str]:
+    """What each node lacks, by the first candidate; nodes that suit one but for something else, by that."""
+    problems: dict[str, str] = {}
+    for fit in fits:
+        problems = problems or dict(fit.lacking)
+        problems |= fit.withheld
+    return problems
 
 
-def _required(
-    cohort: Cohort, variant: Variant, simulated: bool, probed: bool
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    wants: list[tuple[str, tuple[str, ...]]] = []
-    if cohort.vendor is Vendor.CPU:
-        if probed:
-            wants.append((labels.READY, ("true",)))
-    else:
-        wants.append((labels.vendor(cohort.vendor), ("true",)))
-        wants.append((labels.READY, ("true",)))
-        if simulated:
-            wants.append((labels.SIMULATED, ("true",)))
-        if variant.name:
-            values = ("simulated", *COVERING) if simulated else COVERING
-            wants.append((labels.variant(variant.name), values))
-    wants.extend((key, (value,)) for key, value in sorted(cohort.node_selector.items()))
-    return tuple(wants)
+def _ordered(found: Iterable[Way], keep: str) -> list[Way]:
+    """The fewest ways that reach all nodes: each next one is that which adds most, with the kept variant first."""
+    open_nodes = {name for way in found for name in way.nodes}
+    chosen: list[Way] = []
+    while open_nodes:
+        rest = [way for way in found if open_nodes & set(way.nodes)]
+        best = max(
+            rest,
+            key=lambda way: (way.choice.variant.name == keep, way.bridge is None, len(open_nodes & set(way.nodes))),
+        )
+        chosen.append(best)
+        open_nodes -= set(best.nodes)
+    return chosen
 
 
-def _sift(
-    required: Iterable[tuple[str, tuple[str, ...]]], cohort: Cohort, cluster: Cluster
-) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """Names of the nodes that fit, those that would but for the age of their report, and what each other one lacks."""
-    fitting: list[str] = []
-    stale: dict[str, str] = {}
-    lacking: dict[str, str] = {}
-    for name, node in sorted(cluster.nodes.items()):
-        if problem := lack(node, required, cohort.tolerations, gpu=cohort.vendor is not Vendor.CPU):
-            lacking[name] = problem
-        elif cluster.probed and labels.READY in node.labels and (old := report_problem(node, cluster)):
-            stale[name] = old
-        else:
-            fitting.append(name)
-    return fitting, stale, lacking
+def _placement(way: Way, image: str, cohort: Cohort, cluster: Cluster) -> Placement:
+    return Placement(
+        variant=way.choice.variant.name,
+        image=image or way.choice.variant.image,
+        required=way.required,
+        excluded=way.excluded,
+        nccl=way.nccl,
+        simulated=way.choice.simulated,
+        bridge=way.bridge,
+        interface=way.interface,
+        room=_room(way, cohort, cluster),
+    )
 
 
-def report_problem(node: NodeRecord, cluster: Cluster) -> str:
-    """Why a node's report cannot be trusted, or an empty text."""
-    if node.report_at is None:
-        return f"has no readable annotation {labels.REPORT}"
-    if cluster.now - node.report_at > cluster.report_age:
-        at = clock.render(node.report_at)
-        return f"has a report of {at}, older than {int(cluster.report_age)} s; see the log of its prober pod"
-    return ""
-
-
-def lack(
-    node: NodeRecord,
-    required: Iterable[tuple[str, tuple[str, ...]]],
-    tolerations: Sequence[Toleration] = (),
-    *,
-    gpu: bool = False,
-) -> str:
-    """What first keeps a member off a node, as the end of a sentence that begins with its name; empty when nothing."""
-    return next(lacks(node, required, tolerations, gpu=gpu), "")
-
-
-def lacks(
-    node: NodeRecord,
-    required: Iterable[tuple[str, tuple[str, ...]]],
-    tolerations: Sequence[Toleration] = (),
-    *,
-    gpu: bool = False,
-) -> Iterator[str]:
-    """All that keeps a member off a node, each as the end of a sentence that begins with the node's name."""
-    for key, values in required:
-        have = node.labels.get(key)
-        if have in values:
-            continue
-        want = " or ".join(values)
-        yield f"lacks label {key}={want}" if have is None else f"has label {key}={have}, not {want}"
-    if node.unschedulable:
-        yield "is cordoned"
-    if not node.ready:
-        yield "is not ready"
-    for key, value, effect in node.taints:
-        if effect not in ("NoSchedule", "NoExecute") or key.startswith("node.kubernetes.io/"):
-            continue
-        if gpu and key in ("nvidia.com/gpu", "amd.com/gpu"):
-            continue
-        if not any(_tolerates(toleration, key, value, effect) for toleration in tolerations):
-            yield f"has taint {key}{'=' + value if value else ''}:{effect}, which the cohort does not tolerate"
-
-
-def _tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
-    if toleration.effect is not None and toleration.effect != effect:
-        return False
-    if toleration.key is None:
-        return toleration.operator == "Exists"
-    if toleration.key != key:
-        return False
-    return toleration.operator == "Exists" or (toleration.value or "") == value
+def _room(way: Way, cohort: Cohort, cluster: Cluster) -> int | None:
+    """Members that the devices of a way's nodes are enough for; ``None`` where nothing counts them."""
+    counts = [cluster.nodes[name].labels.get(labels.count(cohort.vendor), "") for name in way.nodes]
+    if cohort.device_resource or not all(count.isdigit() for count in counts):
+        return None
+    return sum(int(count) // max(1, cohort.devices_per_replica) for count in counts)
 
 
 def _no_variant(cohort: Cohort, cluster: Cluster) -> str:

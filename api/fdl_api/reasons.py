@@ -27,7 +27,7 @@ class ClusterCondition(StrEnum):
 
 
 class ClusterReason(StrEnum):
-    """Reasons of the conditions of an FdlCluster."""
+    """Reasons of the conditions and Events of an FdlCluster."""
 
     AS_EXPECTED = "AsExpected"
     NO_REPORTS = "NoReports"
@@ -44,6 +44,7 @@ class ClusterReason(StrEnum):
     INTERFACE_NOT_NAMED = "InterfaceNotNamed"
     INTERFACE_DOWN = "InterfaceDown"
     INTERFACE_UNKNOWN = "InterfaceUnknown"
+    TAINT_REFUSED = "TaintRefused"
 
 
 class Refusal(StrEnum):
@@ -125,6 +126,7 @@ class Progress(StrEnum):
     AS_EXPECTED = "AsExpected"
     NO_FITTING_NODE = "NoFittingNode"
     REPORT_TOO_OLD = "ReportTooOld"
+    FABRIC_UNKNOWN = "FabricUnknown"
     NOT_SCHEDULED = "NotScheduled"
     SLOW_START = "ContainerNotStarted"
     CHILD_CREATE_FAILED = "ChildCreateFailed"

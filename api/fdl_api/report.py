@@ -173,6 +173,12 @@ class DeepResult(StatusModel):
     outcome: Outcome
     failures: int = Field(default=0, description="Deep checks of this image on this hardware that failed in a row.")
     message: str = ""
+    wrong: int = Field(
+        default=0,
+        description="Deep checks of this image on this hardware in a row whose kernels went wrong; those without a "
+        "result are not counted.",
+    )
+    wrong_at: datetime | None = Field(default=None, description="When the newest of those was read.")
     facts: DeepFacts | None = None
 
 

@@ -240,9 +240,9 @@ class Actor:
     async def _create_pod(self, run: RunRecord, spec: FdlRunSpec, action: CreateMember | CreateCoordinator) -> None:
         dry_run = isinstance(action, CreateMember) and action.dry_run
         if isinstance(action, CreateMember):
-            body = pods.member(run, spec, action, self._settings)
+            body = pods.member(run, spec, action, self._settings, self._store.defaults)
         else:
-            body = pods.coordinator(run, spec, action, self._settings)
+            body = pods.coordinator(run, spec, action, self._settings, self._store.defaults)
         async with self._slots:
             if dry_run and isinstance(action, CreateMember):
                 await self._try_template(run, action, body)

@@ -20,6 +20,7 @@ from fdl_api.labels import FIELD_MANAGER
 from fdl_api.version import GROUP_VERSION, VERSION
 
 APPLY: Final = "application/apply-patch+yaml"
+JSON_PATCH: Final = "application/json-patch+json"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 METADATA_WATCH: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 MAX_RETRY_AFTER: Final = 30.0
@@ -139,6 +140,18 @@ class Client:
         query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
         return await self._json("PATCH", resource, path, query=query, body=body, content_type=APPLY)
 
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, operations: list[dict[str, object]]
+    ) -> dict[str, Any]:
+        """Change an object by a JSON patch (RFC 6902).
+
+        Raises:
+            ApiError: 422 when one of its tests does not hold.
+        """
+        path = resource.path(namespace, name)
+        query = [("fieldManager", FIELD_MANAGER)]
+        return await self._json("PATCH", resource, path, query=query, body=operations, content_type=JSON_PATCH)
+
     async def replace(self, resource: Resource, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
         """Replace an object by PUT; the body's resourceVersion is an optimistic lock."""
         path = resource.path(namespace, body["metadata"]["name"])
@@ -220,7 +233,7 @@ class Client:
         path: str,
         *,
         query: list[tuple[str, str]] | None = None,
-        body: dict[str, Any] | None = None,
+        body: dict[str, Any] | list[dict[str, object]] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
         verb: str = "",
@@ -251,7 +264,7 @@ class Client:
         method: str,
         path: str,
         query: list[tuple[str, str]],
-        body: dict[str, Any] | None,
+        body: dict[str, Any] | list[dict[str, object]] | None,
         content_type: str,
         accept: str,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - of the transport, not of this function

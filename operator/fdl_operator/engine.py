@@ -11,9 +11,10 @@ from fdl_operator import client as api
 from fdl_operator.act import Actor, ConflictError
 from fdl_operator.client import ApiError, Client, Throttle
 from fdl_operator.deepcheck import DeepChecks
+from fdl_operator.keeper import ClusterKeeper
 from fdl_operator.model import RunKey, RunRecord, StreamView, Wake, WriteStatus
 from fdl_operator.plan import plan
-from fdl_operator.plan.cluster import ClusterRecord, describe
+from fdl_operator.plan.cluster import ClusterRecord
 from fdl_operator.queue import WorkQueue
 from fdl_operator.records import cluster_record
 from fdl_operator.settings import Settings
@@ -24,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 CLUSTER_KEY: RunKey = ("", "default")
 """The cluster object's key in the queue; no run has an empty namespace."""
-CLUSTER_REFRESH_SECONDS = 60.0
 
 
 class Engine:
@@ -44,6 +44,7 @@ class Engine:
         self.store.training_budget = self._training.available
         self.cluster: ClusterRecord | None = None
         self.deep = DeepChecks(client, settings)
+        self._keeper = ClusterKeeper(client, self.store, settings, self.cluster_changed)
         self._targets: dict[RunKey, str] = {}
 
     def cluster_changed(self, record: ClusterRecord | None) -> None:
@@ -129,19 +130,10 @@ class Engine:
             await self.load_cluster()
             return
         now = self._clock()
-        status = describe(self.cluster, self.store.nodes.values(), now)
-        if status != self.cluster.status:
-            body = {
-                "apiVersion": GROUP_VERSION,
-                "kind": "FdlCluster",
-                "metadata": {"name": self.cluster.name, "uid": self.cluster.uid},
-                "status": status.to_dict(),
-            }
-            written = await self._client.apply(api.CLUSTERS, "", body, subresource="status")
-            # Taken in at once: a pass that comes before the watch shows it would write the same again.
-            self.cluster_changed(cluster_record(written))
-        await self.deep.reconcile(self.cluster.spec, self.store.nodes.values(), now)
-        self.queue.add_after(CLUSTER_KEY, CLUSTER_REFRESH_SECONDS)
+        spec = self.cluster.spec
+        wait = await self._keeper.reconcile(self.cluster, now)
+        await self.deep.reconcile(spec, self.store.nodes.values(), now)
+        self.queue.add_after(CLUSTER_KEY, wait)
 
     async def await_kinds(self) -> None:
         """Return once the API server knows both own kinds: kopf looks for them only once, when it starts."""
@@ -171,6 +163,7 @@ class Engine:
             else:
                 record = cluster_record(item)
                 self.store.put_cluster(record.spec)
+                self._keeper.prime(record, self._clock())
                 self.cluster_changed(record)
 
     async def _create_cluster(self) -> None:

@@ -3,12 +3,14 @@
 Records keep only what the rules read: a pod takes well under 1 KiB here, against 8-20 KiB as an object.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fdl_api.cluster import SocketInterface
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Placement, Variant
-from fdl_api.run import FdlRunSpec, FdlRunStatus
+from fdl_api.run import FdlRunSpec, FdlRunStatus, Toleration
 from fdl_api.wire import Hint, State
 from fdl_operator.settings import Limits
 
@@ -163,6 +165,12 @@ class Snapshot:
     """When the Secret was last seen on the API server (seconds since 1970)."""
     template_checked: bool = False
     """The API server has accepted a dry run of this run's pods."""
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that get no new member, each with why."""
+    fabric: tuple[SocketInterface, ...] = ()
+    """Network interfaces of groups of nodes (FdlCluster spec.fabric)."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints that all members tolerate (FdlCluster spec.defaults)."""
     training_budget: bool = True
     """A write of training status is within the global budget now."""
 

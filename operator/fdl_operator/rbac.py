@@ -54,6 +54,10 @@ CLUSTER_RULES: Final = (
 """In all watched namespaces. Lists of the run's objects ask for metadata only."""
 
 
+TAINT_RULES: Final = (Rule(("",), ("nodes",), ("patch",), "the taint fdl.dev/quarantine, where the chart allows it"),)
+"""Given only with the chart's operator.taintNodes; an admission policy beside it admits no other change of a node."""
+
+
 def namespace_rules(lease: str) -> tuple[Rule, ...]:
     """In the operator's own namespace: leader election with the Lease of this name."""
     leases = ("coordination.k8s.io",)

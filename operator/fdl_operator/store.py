@@ -3,11 +3,11 @@
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fdl_api import labels
-from fdl_api.cluster import FdlClusterSpec
+from fdl_api.cluster import FdlClusterSpec, RunDefaults
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Variant
 from fdl_api.reasons import ConditionType
@@ -46,6 +46,8 @@ class Store:
         self._keys_seen: dict[str, float] = {}
         self._keys_lost: set[str] = set()
         self.cluster: FdlClusterSpec | None = None
+        self.quarantined: Mapping[str, str] = {}
+        """Nodes that get no new member, each with why."""
         self.training_budget: Callable[[], bool] = lambda: True
 
     # --- runs ---
@@ -144,9 +146,14 @@ class Store:
         if spec == self.cluster:
             return
         self.cluster = spec
-        for run in self.runs.values():
-            if _waits_for_place(run):
-                self._changed(run.key)
+        self._places_changed()
+
+    def put_quarantine(self, quarantined: Mapping[str, str]) -> None:
+        """Take in which nodes get no new member; every run that waits for a place is planned again."""
+        if quarantined == self.quarantined:
+            return
+        self.quarantined = dict(quarantined)
+        self._places_changed()
 
     # --- what no watch shows ---
 
@@ -235,6 +242,9 @@ class Store:
             secret_lost=run.uid in self._keys_lost,
             secret_checked_at=self._keys_seen.get(run.uid, 0.0),
             template_checked=f"{run.uid}/{run.generation}" in self._checked,
+            quarantined=self.quarantined,
+            fabric=self.cluster.fabric.groups if self.cluster is not None else (),
+            tolerations=self.defaults.tolerations,
             training_budget=self.training_budget(),
         )
 
@@ -243,9 +253,14 @@ class Store:
         if self.cluster is None:
             return ()
         return tuple(
-            Variant(name=entry.name, vendor=str(entry.vendor), image=entry.image, archs=tuple(entry.archs))
+            Variant(entry.name, str(entry.vendor), entry.image, tuple(entry.archs), entry.nccl_bridge)
             for entry in self.cluster.variants
         )
+
+    @property
+    def defaults(self) -> RunDefaults:
+        """Defaults of FdlCluster/default for the pods of runs."""
+        return self.cluster.defaults if self.cluster is not None else RunDefaults()
 
     def _touch(self, uid: str) -> None:
         key = self._by_uid.get(uid)
@@ -255,6 +270,9 @@ class Store:
     def _node_changed(self, name: str) -> None:
         for key in self._pods_on.get(name, ()):
             self._touch(self._pods[key].run_uid)
+        self._places_changed()
+
+    def _places_changed(self) -> None:
         for run in self.runs.values():
             if _waits_for_place(run):
                 self._changed(run.key)

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 @pytest.fixture(scope="session")
 def crds(server: ApiServer) -> ApiServer:
     """The server with both CRDs of ``crds/``, applied server-side and established."""
-    for path in sorted(CRDS.glob("*.yaml")):
+    install(server, sorted(CRDS.glob("*.yaml")))
+    return server
+
+
+def install(server: ApiServer, files: Iterable[Path]) -> None:
+    """Apply CRDs and wait until the server serves their kinds."""
+    for path in files:
         manifest = yaml.safe_load(path.read_text())
         name = manifest["metadata"]["name"]
         where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
@@ -41,7 +47,6 @@ def crds(server: ApiServer) -> ApiServer:
         while not _is_established(server.request("GET", where).body):
             assert time.monotonic() < deadline, f"{name} was not established"
             time.sleep(0.05)
-    return server
 
 
 def _is_established(crd: dict[str, Any]) -> bool:

@@ -248,10 +248,10 @@ async def ensure_node(server: ApiServer, name: str, labels: dict[str, str] | Non
 
 
 async def with_rights(
-    server: ApiServer, namespace: str, rules: list[dict[str, Any]], own: list[dict[str, Any]]
+    server: ApiServer, namespace: str, rules: list[dict[str, Any]], own: list[dict[str, Any]], account: str = ""
 ) -> ApiServer:
     """The same server, seen by a service account with these rights and no others."""
-    account = f"op-{namespace}"
+    account = account or f"op-{namespace}"
     subject = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
     rbac = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -276,4 +276,4 @@ async def with_rights(
     config["users"][0]["user"] = {"token": token["status"]["token"]}
     file = server.kubeconfig.with_name(f"{account}.kubeconfig")
     file.write_text(yaml.safe_dump(config))
-    return dataclasses.replace(server, kubeconfig=file)
+    return dataclasses.replace(server, kubeconfig=file, token=token["status"]["token"])

@@ -210,6 +210,16 @@ def test_no_field_of_a_cluster_status_is_pruned(crds: ApiServer) -> None:
         ],
         "summary": {"nodes": "1/2", "devices": "2 nvidia"},
         "counts": {"total": 2, "ready": 1, "nvidia": 1, "amd": 0, "cpu": 1, "problems": 1},
+        "quarantine": [
+            {
+                "name": "n",
+                "source": "deep-check",
+                "reason": "r",
+                "since": "2026-01-02T03:04:05Z",
+                "until": "2026-01-03T03:04:05Z",
+                "tainted": True,
+            }
+        ],
         "nodes": [
             {
                 "name": "n",

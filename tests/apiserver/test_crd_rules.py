@@ -36,8 +36,20 @@ CLUSTER: dict[str, Any] = {
                 "image": "fdl/trainer:rocm",
                 "archs": ["gfx942"],
                 "ncclVersion": "2.22.3",
+                "ncclBridge": {"image": "fdl/rccl:1", "version": "2.27.3", "path": "/opt/librccl.so.1"},
             },
-        ]
+        ],
+        "fabric": {"groups": [{"name": "east", "nodeSelector": {"zone": "e"}, "socketInterface": "ib0"}]},
+        "defaults": {
+            "tolerations": [{"key": "team", "operator": "Exists"}],
+            "imagePullSecrets": ["registry"],
+            "priorityClassName": "low",
+        },
+        "quarantine": {
+            "nodes": [{"name": "n", "reason": "bad fan"}],
+            "automatic": {"afterFailures": 3, "forSeconds": 3600},
+            "taint": True,
+        },
     },
 }
 
@@ -260,6 +272,35 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
         "leave it out or use mode cpu-cadence",
     ),
     (
+        "gradients in async",
+        (("spec.mode", "cpu-async"), ("spec.elche.average", "gradients"), ("spec.elche.maxAnchor", 20)),
+        "spec.elche.average: gradients are of the last average, and in mode cpu-async ranks train on without it; "
+        "use parameters, or mode cpu-cadence",
+    ),
+    (
+        "gradients with long windows",
+        (("spec.mode", "cpu-cadence"), ("spec.elche.average", "gradients")),
+        "spec.elche.maxAnchor: with average gradients a window is one step, whose batch grows with the anchor; set "
+        "maxAnchor to 64 or less, or use a sync mode",
+    ),
+    (
+        "gradients and an outer optimizer",
+        (("spec.mode", "cpu-sync"), ("spec.elche.average", "gradients"), ("spec.elche.outer.optimizer", "slowmo")),
+        "spec.elche.outer.optimizer: with average gradients there is no way from average to average to put momentum "
+        "on; set it to none, or average to parameters",
+    ),
+    (
+        "gradients with weights",
+        (("spec.mode", "cpu-sync"), ("spec.elche.average", "gradients"), ("spec.elche.weights", "uniform")),
+        "spec.elche.weights: the mean gradient of a window weighs by samples; leave weights and gamma out, or set "
+        "average to parameters",
+    ),
+    (
+        "gradients and optimizer state",
+        (("spec.mode", "cpu-sync"), ("spec.elche.average", "gradients"), ("spec.elche.averageStateEvery", 2)),
+        "spec.elche.averageStateEvery: with average gradients all optimizers take the same steps; leave it out",
+    ),
+    (
         "overshoot",
         (("spec.mode", "cpu-cadence"), ("spec.elche.maxOvershoot", 3)),
         "spec.elche.maxOvershoot: has an effect in mode cpu-async only; leave it out or use that mode",
@@ -366,16 +407,10 @@ CLUSTER_REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
         (("spec.variants.1.archs", ["gfx942"]),),
         "spec.variants[].archs: names start with sm_ for vendor nvidia and with gfx",
     ),
-    ("fabric", (("spec.fabric", {}),), "spec.fabric: this field is not available in this release; leave it out"),
     (
-        "defaults",
-        (("spec.defaults", {}),),
-        "spec.defaults: this field is not available in this release; set the fields in each FdlRun",
-    ),
-    (
-        "quarantine",
-        (("spec.quarantine", [{"name": "n"}]),),
-        "spec.quarantine: this field is not available in this release; cordon or taint",
+        "bridge-of-cpu",
+        (("spec.variants.0.ncclBridge", {"image": "i", "version": "2.28.3"}),),
+        "spec.variants[].ncclBridge: a variant of vendor cpu loads no NCCL; leave ncclBridge out",
     ),
     (
         "dashboard",
@@ -476,6 +511,7 @@ FROZEN: list[tuple[str, Any]] = [
     ("spec.elche.easgdAlpha", 0.5),
     ("spec.elche.maxOvershoot", 1),
     ("spec.elche.averageStateEvery", 5),
+    ("spec.elche.average", "gradients"),
     # These cannot have another allowed value in this release; both rules speak.
     ("spec.trainer.source.image", {"path": "/x.py"}),
     ("spec.trainer.source.volume", {"claim": "c", "path": "x.py"}),
@@ -548,6 +584,24 @@ def test_a_bad_cluster_is_refused_with_its_sentence(
     answer = crds.request("POST", CLUSTERS, edited(CLUSTER, *edits), fieldValidation="Strict", dryRun="All")
     assert answer.code == 422
     assert sentence in answer.message
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.fabric.groups.0.socketInterface", "^docker0"),
+        ("spec.fabric.groups.0.socketInterface", "eth0,eth1"),
+        ("spec.fabric.groups.0.socketInterface", "sixteen-letters0"),
+        ("spec.variants.2.ncclBridge.version", "2"),
+        ("spec.variants.2.ncclBridge.path", "lib/librccl.so"),
+        ("spec.quarantine.automatic.afterFailures", 0),
+        ("spec.quarantine.automatic.forSeconds", 10),
+    ],
+)
+def test_a_value_of_a_cluster_out_of_bounds_is_refused_with_its_place(crds: ApiServer, path: str, value: Any) -> None:
+    answer = crds.request("POST", CLUSTERS, edited(CLUSTER, (path, value)), dryRun="All")
+    assert answer.code == 422
+    assert path.replace(".0.", "[0].").replace(".2.", "[2].") in answer.message
 
 
 @pytest.fixture(scope="module")

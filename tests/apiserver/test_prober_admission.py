@@ -182,6 +182,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another annotation of ours": (metadata(annotations={"fdl.dev/other": "y"}), "only the annotation fdl.dev/report"),
     "cordon": ({"spec": {"unschedulable": True}}, "may not change a Node's spec"),
     "taints removed": ({"spec": {"taints": None}}, "may not change a Node's spec"),
+    "a taint of its own": (
+        {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}, {"key": "fdl.dev/x", "effect": "NoExecute"}]}},
+        "may not change a Node's spec",
+    ),
+    "a provider": ({"spec": {"providerID": "other://x"}}, "may not change a Node's spec"),
+    "a foreign label beside an own one": (
+        metadata(labels={"fdl.dev/ready": "true", "team": "b"}),
+        "only labels that begin with fdl.dev/",
+    ),
+    "an own label as an annotation": (metadata(annotations={"fdl.dev/ready": "true"}), "only the annotation"),
     "a finalizer": (metadata(finalizers=["fdl.dev/x"]), "may not change a Node's spec, finalizers"),
     "an owner": (
         metadata(ownerReferences=[{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]),
@@ -216,9 +226,45 @@ def test_a_token_that_names_no_node_writes_nothing(installed: Installed) -> None
     assert "its token names none" in answer.message
 
 
+@pytest.mark.parametrize("content_type", [MERGE, APPLY, "application/strategic-merge-patch+json"])
+def test_no_kind_of_patch_gets_around_it(installed: Installed, content_type: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Node"} | metadata(name=installed.own, labels={"team": "b"})
+    answer = installed.write(body, content_type=content_type)
+    assert answer.code == 403
+    assert "only labels that begin with fdl.dev/" in answer.message
+
+
+def test_a_right_that_somebody_adds_opens_no_way_to_a_nodes_status(installed: Installed) -> None:
+    """The policy holds by itself: here the account may patch and update everything about nodes."""
+    name, rbac = f"{installed.namespace}-more", "/apis/rbac.authorization.k8s.io/v1"
+    rules = [{"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "patch", "update"]}]
+    subject = {"kind": "ServiceAccount", "name": installed.account, "namespace": installed.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    binding = metadata(name=name) | {"roleRef": reference, "subjects": [subject]}
+    paths = [f"{rbac}/clusterroles", f"{rbac}/clusterrolebindings"]
+    status, other = f"/api/v1/nodes/{installed.own}/status", f"/api/v1/nodes/{installed.other}"
+    try:
+        assert installed.admin.request("POST", paths[0], metadata(name=name) | {"rules": rules}).code == 201
+        assert installed.admin.request("POST", paths[1], binding).code == 201
+        deadline = time.monotonic() + ACTIVE_LIMIT_S
+        answer = installed.prober.request("PATCH", status, {"status": {"phase": "Running"}}, MERGE)
+        while "may not change a Node's status" not in answer.message:
+            assert answer.code == 403 and time.monotonic() < deadline, answer.message
+            time.sleep(0.1)
+            answer = installed.prober.request("PATCH", status, {"status": {"phase": "Running"}}, MERGE)
+        put = installed.prober.request("PUT", other, installed.node(installed.other) | {"spec": {}})
+        assert put.code == 403 and "only the node that it runs on" in put.message
+    finally:
+        for path in paths:
+            installed.admin.request("DELETE", f"{path}/{name}")
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
+        ("PUT", "/api/v1/nodes/{own}"),
+        ("POST", "/api/v1/nodes"),
+        ("POST", "/api/v1/namespaces/default/pods/x/eviction"),
         ("PATCH", "/api/v1/nodes/{own}/status"),
         ("DELETE", "/api/v1/nodes/{own}"),
         ("GET", "/api/v1/nodes"),
@@ -230,8 +276,9 @@ def test_a_token_that_names_no_node_writes_nothing(installed: Installed) -> None
     ],
 )
 def test_no_other_right_is_given(installed: Installed, method: str, path: str) -> None:
-    body: dict[str, Any] | None = {} if method == "PATCH" else None
-    assert installed.prober.request(method, path.format(own=installed.own), body, MERGE).code == 403
+    body: dict[str, Any] | None = {} if method in ("PATCH", "PUT", "POST") else None
+    kind = MERGE if method == "PATCH" else "application/json"
+    assert installed.prober.request(method, path.format(own=installed.own), body, kind).code == 403
 
 
 def test_a_node_that_does_not_exist_is_not_made_by_applying_it(installed: Installed) -> None:

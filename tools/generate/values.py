@@ -107,6 +107,11 @@ class Operator(Pod):
     watch_namespaces: list[Name] = Field(
         default_factory=list, description="Namespaces whose runs it works on; all when empty."
     )
+    taint_nodes: bool = Field(
+        default=False,
+        description="Gives it the right to put the taint fdl.dev/quarantine on nodes and to take it off, as FdlCluster "
+        "spec.quarantine.taint asks; an admission policy keeps it to that.",
+    )
 
 
 class Coordinator(Values):

@@ -105,8 +105,9 @@ def _nccl(hello: AgentHello, cohort: CohortConfig, config: RunConfig, who: str) 
     if cohort.nccl and _major_minor(hello.nccl_version) != cohort.nccl:
         return refuse(
             Refusal.NCCL_VERSION_SKEW,
-            f"{where} loads NCCL {hello.nccl_version} and cohort {cohort.name} runs {cohort.nccl}: use one image for "
-            f"the cohort, or {way_out}.",
+            f"{where} loads NCCL {hello.nccl_version} and cohort {cohort.name} runs {cohort.nccl}: use images of one "
+            "major.minor, or an ncclBridge in FdlCluster spec.variants (where there is one, see its version and the "
+            f"pod's init container fdl-nccl), or {way_out}.",
         )
     return None
 

@@ -71,16 +71,18 @@ def _summary(facts: DeepFacts) -> str:
     return f"torch {facts.torch_version} ran a kernel {where}"
 
 
-def judge(pod: FinishedPod, want: DeepWanted, now: datetime) -> DeepResult:
+def judge(pod: FinishedPod, want: DeepWanted, now: datetime, before: DeepResult | None = None) -> DeepResult:
     """What a finished pod means.
 
     Args:
         pod: the pod.
         want: what it was made for.
         now: time of reading.
+        before: the newest result so far.
     """
     facts = _read(pod, want.variant)
     outcome: Outcome = "no-result" if facts is None else "passed" if facts.passed else "failed"
+    wrong, wrong_at = _wrong(facts, want, now, before)
     return DeepResult(
         image=want.image,
         fingerprint=want.fingerprint,
@@ -88,8 +90,26 @@ def judge(pod: FinishedPod, want: DeepWanted, now: datetime) -> DeepResult:
         outcome=outcome,
         failures=0 if outcome == "passed" else want.attempt + 1,
         message=(_summary(facts) if facts else f"the pod ended with {pod.reason} and left no result")[:400],
+        wrong=wrong,
+        wrong_at=wrong_at,
         facts=facts,
     )
+
+
+def _wrong(
+    facts: DeepFacts | None, want: DeepWanted, now: datetime, before: DeepResult | None
+) -> tuple[int, datetime | None]:
+    """Checks in a row whose kernels went wrong, and when the newest of them was read.
+
+    Only a kernel that ran and went wrong speaks against the node: what fails before that may be the image's fault.
+    """
+    if facts is not None and facts.passed:
+        return 0, None
+    same = before is not None and (before.image, before.fingerprint) == (want.image, want.fingerprint)
+    count, at = (before.wrong, before.wrong_at) if before is not None and same else (0, None)
+    if facts is not None and any(not device.ok for device in facts.devices):
+        return count + 1, now
+    return count, at
 
 
 def retry_due(result: DeepResult, now: datetime) -> bool:
@@ -143,5 +163,5 @@ def collect(
     for want in asked:
         pod = pods.get(deep_pod_name(node, want))
         if pod is not None and pod.image == want.image:
-            results[want.variant] = judge(pod, want, now)
+            results[want.variant] = judge(pod, want, now, known.get(want.variant))
     return results

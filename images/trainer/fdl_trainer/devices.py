@@ -98,4 +98,5 @@ def offer(cohort: CohortConfig, image: Software) -> tuple[list[Device], Software
         Device(index=index, vendor=item["vendor"], arch=item["arch"], memory_bytes=item["memory"])
         for index, item in enumerate(found["devices"][: max(1, cohort.devices_per_replica)])
     ]
-    return real, replace(image, nccl=image.nccl or found["nccl"])
+    # What was loaded, and not what the image was built with: FdlCluster may have another library preloaded.
+    return real, replace(image, nccl=found["nccl"] or image.nccl)

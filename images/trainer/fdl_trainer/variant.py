@@ -6,8 +6,10 @@ none, so every fact comes from what torch was compiled with.
 """
 
 import argparse
+import ctypes
 import importlib
 import json
+import os
 import platform
 import re
 import sys
@@ -33,7 +35,7 @@ class Variant:
     """Architectures that torch has kernels for (``sm_90``, ``gfx942``), PTX (``compute_90``) included; empty on cpu."""
 
     ncclVersion: str | None  # noqa: N815 - a key of the JSON object
-    """NCCL or RCCL that torch was built with (``2.30.7``); null where torch has no such backend."""
+    """NCCL or RCCL that torch loads (``2.30.7``); null where torch has no such backend."""
 
     pythonVersion: str  # noqa: N815 - a key of the JSON object
     """Python that runs torch, such as ``3.13.5``."""
@@ -108,10 +110,27 @@ def detect(name: str) -> Variant:
 
 
 def nccl_version(torch: Any) -> object:
-    """NCCL or RCCL version of torch; null where it was built without."""
+    """NCCL or RCCL version that torch uses in this process; null where it was built without.
+
+    What the library itself says comes first: one that is preloaded is another than torch was built with.
+    """
     if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
         return None
-    return importlib.import_module("torch.cuda.nccl").version()
+    runtime = getattr(torch.distributed.ProcessGroupNCCL, "get_runtime_nccl_version", None)
+    if runtime is not None:
+        return tuple(int(part) for part in runtime())
+    loaded = loaded_nccl("librccl.so.1" if torch.version.hip else "libnccl.so.2")
+    return loaded or importlib.import_module("torch.cuda.nccl").version()
+
+
+def loaded_nccl(library: str) -> int | None:
+    """Version number that a library loaded in this process gives itself (22803 is 2.28.3); ``None`` if it is not."""
+    try:
+        version = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW).ncclGetVersion
+    except (OSError, AttributeError):
+        return None
+    number = ctypes.c_int()
+    return number.value if version(ctypes.byref(number)) == 0 else None
 
 
 def _mapped_files() -> str:

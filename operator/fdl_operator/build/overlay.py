@@ -6,7 +6,8 @@ The rules are those of a strategic merge, as far as a pod needs them:
 * lists whose items have a natural key are merged by it: containers, volumes, env and ports by ``name``,
   volumeMounts by ``mountPath``, imagePullSecrets by ``name``, hostAliases by ``ip``;
 * tolerations and topologySpreadConstraints are appended; every other list replaces ours;
-* required node affinity is joined with fdl's own: each of the user's terms must hold together with it.
+* required node affinity is joined with fdl's own: each of the user's terms must hold together with it;
+* libraries that the user preloads into the trainer come after fdl's own.
 
 What fdl needs for itself cannot be overlaid: name, namespace, owner, labels below fdl.dev/, restartPolicy, and the
 ``FDL_`` variables of the container ``trainer``.
@@ -30,6 +31,7 @@ _KEYS: Final = {
 }
 _APPENDED: Final = frozenset({"tolerations", "topologySpreadConstraints"})
 TRAINER: Final = "trainer"
+PRELOAD: Final = "LD_PRELOAD"
 
 
 def merge_pod(pod: Body, template: Body) -> Body:
@@ -113,3 +115,23 @@ def _restore_env(spec: Body, ours: Body) -> None:
         if container["name"] == TRAINER:
             kept = [entry for entry in container.get("env", []) if entry.get("name") not in own]
             container["env"] = [*own.values(), *kept]
+            _restore_preload(container, ours["containers"][0]["env"])
+
+
+def _restore_preload(container: Body, ours: list[Body]) -> None:
+    """A library that fdl preloads (a bridged NCCL) is still preloaded when the template names others."""
+    own = next((entry for entry in ours if entry["name"] == PRELOAD), None)
+    if own is None:
+        return
+    env = container["env"]
+    place = next((place for place, entry in enumerate(env) if entry.get("name") == PRELOAD), None)
+    if place is None:
+        env.append(own)
+    elif env[place] != own:
+        env[place] = joined_preload(own, env[place])
+
+
+def joined_preload(own: Body, theirs: Body) -> Body:
+    """One variable that preloads fdl's library first; a value that comes from elsewhere cannot be joined, and goes."""
+    more = "" if "valueFrom" in theirs else theirs.get("value")
+    return {"name": PRELOAD, "value": f"{own['value']}:{more}"} if more else own

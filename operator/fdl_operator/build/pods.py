@@ -1,11 +1,12 @@
 """Pods of a run: the coordinator and its members. Bare, never restarted: one pod is one incarnation."""
 
 from fdl_api import labels, names
+from fdl_api.cluster import NcclBridge, RunDefaults
 from fdl_api.placement import Placement
 from fdl_api.run import Cohort, FdlRunSpec, Resources, Vendor
 from fdl_api.runconfig import MemberEnv
 from fdl_operator.build.common import CONTAINER_SECURITY, POD_SECURITY, Body, metadata
-from fdl_operator.build.overlay import TRAINER, merge_pod
+from fdl_operator.build.overlay import PRELOAD, TRAINER, joined_preload, merge_pod
 from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, RunRecord
 from fdl_operator.settings import Settings
 
@@ -31,12 +32,21 @@ RUN_DIR = names.RUN_FILE.rpartition("/")[0]
 SECRET_DIR = names.TOKEN_FILE.rpartition("/")[0]
 
 
-def member(run: RunRecord, spec: FdlRunSpec, action: CreateMember, settings: Settings) -> Body:
-    """One incarnation of a member."""
+NCCL_VOLUME = "fdl-nccl"
+NCCL_INIT = "fdl-nccl"
+"""Init container that copies a bridged library to where the trainer preloads it."""
+NO_DEFAULTS = RunDefaults()
+
+
+def member(
+    run: RunRecord, spec: FdlRunSpec, action: CreateMember, settings: Settings, defaults: RunDefaults = NO_DEFAULTS
+) -> Body:
+    """One incarnation of a member; ``defaults`` are FdlCluster's for what the run does not say."""
     cohort = next(cohort for cohort in spec.cohorts if cohort.name == action.cohort)
     template = cohort.pod_template or {}
     grace = int((template.get("spec") or {}).get("terminationGracePeriodSeconds") or GRACE_SECONDS)
-    volumes, mounts = _volumes(run, spec)
+    bridge = action.placement.bridge
+    volumes, mounts = _volumes(run, spec, bridged=bridge is not None)
     container: Body = {
         "name": TRAINER,
         "image": action.placement.image,
@@ -55,14 +65,16 @@ def member(run: RunRecord, spec: FdlRunSpec, action: CreateMember, settings: Set
         labels.INCARNATION: str(action.incarnation),
         labels.ATTEMPT: str(action.attempt),
     }
-    pod = _pod(run, action.name, extra, settings, spec)
+    pod = _pod(metadata(run, action.name, extra=extra), spec, settings, defaults)
     pod["metadata"]["annotations"] = {PLACEMENT: action.placement.digest, VARIANT: action.placement.variant}
     pod["spec"] |= {
         "containers": [container],
         "volumes": volumes,
         "terminationGracePeriodSeconds": grace,
-        "tolerations": _tolerations(cohort),
+        "tolerations": _tolerations(cohort, defaults),
     }
+    if bridge is not None:
+        pod["spec"]["initContainers"] = [_bridge(bridge, settings)]
     node: Body = {}
     if required := _affinity(action.placement):
         node["requiredDuringSchedulingIgnoredDuringExecution"] = required
@@ -73,7 +85,13 @@ def member(run: RunRecord, spec: FdlRunSpec, action: CreateMember, settings: Set
     return merge_pod(pod, template) if template else pod
 
 
-def coordinator(run: RunRecord, spec: FdlRunSpec, action: CreateCoordinator, settings: Settings) -> Body:
+def coordinator(
+    run: RunRecord,
+    spec: FdlRunSpec,
+    action: CreateCoordinator,
+    settings: Settings,
+    defaults: RunDefaults = NO_DEFAULTS,
+) -> Body:
     """One incarnation of the coordinator. It asks for no device, and stays off nodes with any where it can."""
     env = {
         MemberEnv.RUN_FILE: names.RUN_FILE,
@@ -121,7 +139,7 @@ def coordinator(run: RunRecord, spec: FdlRunSpec, action: CreateCoordinator, set
         labels.INCARNATION: str(action.incarnation),
         labels.ATTEMPT: str(action.attempt),
     }
-    pod = _pod(run, action.name, extra, settings, spec)
+    pod = _pod(metadata(run, action.name, extra=extra), spec, settings, defaults)
     if action.off_devices:
         pod["metadata"]["annotations"] = {PLACEMENT: OFF_DEVICES}
         terms: Body = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_without_devices()]}}
@@ -152,18 +170,19 @@ def _rather_without_devices() -> Body:
     return {"weight": 100, "preference": _without_devices()}
 
 
-def _pod(run: RunRecord, name: str, extra: dict[str, str], settings: Settings, spec: FdlRunSpec) -> Body:
+def _pod(meta: Body, spec: FdlRunSpec, settings: Settings, defaults: RunDefaults) -> Body:
     body: Body = {
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "securityContext": POD_SECURITY,
     }
-    if settings.image_pull_secrets:
-        body["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
-    if spec.scheduling.priority_class_name:
-        body["priorityClassName"] = spec.scheduling.priority_class_name
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata(run, name, extra=extra), "spec": body}
+    secrets = dict.fromkeys((*settings.image_pull_secrets, *defaults.image_pull_secrets))
+    if secrets:
+        body["imagePullSecrets"] = [{"name": secret} for secret in secrets]
+    if priority := spec.scheduling.priority_class_name or defaults.priority_class_name:
+        body["priorityClassName"] = priority
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body}
 
 
 def _member_env(spec: FdlRunSpec, action: CreateMember, grace: int) -> list[Body]:
@@ -187,7 +206,38 @@ def _member_env(spec: FdlRunSpec, action: CreateMember, grace: int) -> list[Body
         {"name": MemberEnv.CPU_LIMIT, "valueFrom": cpu},
     ]
     user = [entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in spec.trainer.env]
-    return fdl + user
+    return fdl + _network_env(action.placement, user)
+
+
+def _network_env(placement: Placement, user: list[Body]) -> list[Body]:
+    """The user's variables, and what the placement adds: the network interface, and the library to preload.
+
+    What the user names stays. Libraries that the user preloads come after ours.
+    """
+    own: dict[str, str] = {}
+    if placement.interface:
+        own |= {"NCCL_SOCKET_IFNAME": f"={placement.interface}", "GLOO_SOCKET_IFNAME": placement.interface}
+    named = {entry["name"] for entry in user}
+    entries = [{"name": name, "value": value} for name, value in own.items() if name not in named]
+    if placement.bridge is None:
+        return entries + user
+    preload: Body = {"name": PRELOAD, "value": f"{names.NCCL_DIR}/{placement.bridge.path.rpartition('/')[2]}"}
+    theirs = [entry for entry in user if entry["name"] == PRELOAD]
+    kept = [entry for entry in user if entry["name"] != PRELOAD]
+    return [*entries, *kept, joined_preload(preload, theirs[0]) if theirs else preload]
+
+
+def _bridge(bridge: NcclBridge, settings: Settings) -> Body:
+    """Copies the library out of its image: the trainer's image has another one."""
+    return {
+        "name": NCCL_INIT,
+        "image": bridge.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": ["cp", "-L", bridge.path, f"{names.NCCL_DIR}/"],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        "volumeMounts": [{"name": NCCL_VOLUME, "mountPath": names.NCCL_DIR}],
+        "securityContext": CONTAINER_SECURITY,
+    }
 
 
 def _from_field(name: str, path: str) -> Body:
@@ -203,8 +253,12 @@ def _resources(cohort: Cohort, default: Resources) -> Body:
     return {part: entries for part, entries in resources.items() if entries}
 
 
-def _tolerations(cohort: Cohort) -> list[Body]:
-    own = [entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in cohort.tolerations]
+def _tolerations(cohort: Cohort, defaults: RunDefaults) -> list[Body]:
+    """The cohort's, and those of the defaults about other taints: of two about the same one, the cohort's wins."""
+    said = {(entry.key, entry.effect) for entry in cohort.tolerations}
+    more = [entry for entry in defaults.tolerations if (entry.key, entry.effect) not in said]
+    entries = (*cohort.tolerations, *more)
+    own = [entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in entries]
     if cohort.vendor is Vendor.CPU:
         return own
     device = cohort.device_resource or DEVICE_RESOURCES[cohort.vendor]
@@ -224,7 +278,7 @@ def _affinity(placement: Placement) -> Body:
     return {"nodeSelectorTerms": [term]} if term else {}
 
 
-def _volumes(run: RunRecord, spec: FdlRunSpec) -> tuple[list[Body], list[Body]]:
+def _volumes(run: RunRecord, spec: FdlRunSpec, *, bridged: bool = False) -> tuple[list[Body], list[Body]]:
     """Volumes of a member and where they are mounted."""
     secret: Body = {
         "secretName": names.secret(run.name),
@@ -248,6 +302,8 @@ def _volumes(run: RunRecord, spec: FdlRunSpec) -> tuple[list[Body], list[Body]]:
         table.append(("script", names.SCRIPT_DIR, True, script))
     elif source.volume is not None:
         table.append(("script", names.SCRIPT_DIR, True, _claim(source.volume.claim)))
+    if bridged:
+        table.append((NCCL_VOLUME, names.NCCL_DIR, True, {"emptyDir": {}}))
     volumes: list[Body] = [{"name": name, **content} for name, _, _, content in table]
     mounts: list[Body] = [
         {"name": name, "mountPath": path, "readOnly": read_only} for name, path, read_only, _ in table

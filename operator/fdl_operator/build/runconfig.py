@@ -28,13 +28,14 @@ def run_config(run: RunRecord, spec: FdlRunSpec, *, attempt: int, must_resume: b
     """One attempt of a run with every default filled in.
 
     Args:
-        run: the run.
+        run: the run; its status has the NCCL version of each cohort.
         spec: its spec.
         attempt: number of this attempt, from 1.
         must_resume: members must not start from random weights.
     """
     data = spec.data
     members = wanted(spec)
+    versions = {cohort.name: cohort.nccl for cohort in run.status.cohorts} if spec.mode.is_nccl else {}
     return RunConfig(
         name=run.name,
         namespace=run.namespace,
@@ -51,6 +52,7 @@ def run_config(run: RunRecord, spec: FdlRunSpec, *, attempt: int, must_resume: b
                 max_replicas=cohort.ceiling,
                 devices_per_replica=cohort.devices_per_replica,
                 replicas=members[cohort.name],
+                nccl=versions.get(cohort.name) or None,
                 allow_simulated=cohort.allow_simulated,
             )
             for cohort in spec.cohorts

@@ -1,6 +1,6 @@
 """FdlCluster status: the table of nodes, from their labels and reports."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from fdl_api import labels
@@ -12,10 +12,11 @@ from fdl_api.cluster import (
     NodeCounts,
     NodeProblem,
     NodeStatus,
+    QuarantineStatus,
 )
 from fdl_api.nodes import NodeRecord
 from fdl_operator import clock
-from fdl_operator.plan import conditions
+from fdl_operator.plan import conditions, quarantine
 
 COVERING = ("covers", "verified", "simulated")
 MAX_NODES = 5000
@@ -39,7 +40,7 @@ class ClusterRecord:
         return int(self.resource_version) > int(other.resource_version)
 
 
-def describe(cluster: ClusterRecord, nodes: Iterable[NodeRecord], now: float) -> FdlClusterStatus:
+def describe(cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float) -> FdlClusterStatus:
     """The status as it should be.
 
     Args:
@@ -52,8 +53,11 @@ def describe(cluster: ClusterRecord, nodes: Iterable[NodeRecord], now: float) ->
     probed = sorted((node for node in nodes if labels.READY in node.labels or node.report), key=lambda node: node.name)
     found = [reports.parse(node.report) for node in probed[:MAX_NODES]]
     known = {row.name: row for row in cluster.status.nodes}
+    confined = _confined(cluster, nodes, dict(zip((node.name for node in probed), found, strict=False)), now)
+    reasons = quarantine.sentences(confined)
     rows = tuple(
-        _kept(known.get(node.name), _row(node, report, age, now)) for node, report in zip(probed, found, strict=False)
+        _kept(known.get(node.name), _row(node, report, age, now, reasons.get(node.name)))
+        for node, report in zip(probed, found, strict=False)
     )
     seen = [
         conditions.Seen(node, row, report if is_fresh(report, age, now) else None)
@@ -72,6 +76,7 @@ def describe(cluster: ClusterRecord, nodes: Iterable[NodeRecord], now: float) ->
         conditions=conditions.judge(cluster.spec, seen, cluster.status.conditions, cluster.generation, now),
         summary=ClusterSummary(nodes=f"{counts.ready}/{counts.total}", devices=_devices(probed)),
         counts=counts,
+        quarantine=confined,
         nodes=rows,
     )
 
@@ -88,7 +93,16 @@ def is_fresh(report: reports.Report | None, max_age: float, now: float) -> bool:
     return report is not None and now - report.time.timestamp() <= max_age
 
 
-def _row(node: NodeRecord, report: reports.Report | None, max_age: float, now: float) -> NodeStatus:
+def _confined(
+    cluster: ClusterRecord, nodes: Iterable[NodeRecord], found: Mapping[str, reports.Report | None], now: float
+) -> tuple[QuarantineStatus, ...]:
+    with_reports = [(node, found.get(node.name)) for node in nodes]
+    return quarantine.quarantine(cluster.spec, with_reports, cluster.status.quarantine, now)
+
+
+def _row(
+    node: NodeRecord, report: reports.Report | None, max_age: float, now: float, quarantined: str | None
+) -> NodeStatus:
     problems = [
         NodeProblem.model_validate(
             {
@@ -112,6 +126,16 @@ def _row(node: NodeRecord, report: reports.Report | None, max_age: float, now: f
                 remedy="look at the prober pod of this node",
             ),
         )
+    if quarantined is not None:
+        problems.insert(
+            0,
+            NodeProblem(
+                check="quarantine",
+                severity="error",
+                message=f"in quarantine: {quarantined}",
+                remedy="see status.quarantine of FdlCluster/default; members that run here go on",
+            ),
+        )
     at = node.report_at
     return NodeStatus.model_validate(
         {
@@ -124,7 +148,9 @@ def _row(node: NodeRecord, report: reports.Report | None, max_age: float, now: f
                 name for name in _suffixes(node, labels.VARIANT_PREFIX) if node.labels[labels.variant(name)] in COVERING
             ),
             "simulated": node.labels.get(labels.SIMULATED) == "true",
-            "ready": node.labels.get(labels.READY) == "true" and node.ready and not node.unschedulable and not old,
+            "ready": node.labels.get(labels.READY) == "true"
+            and node.ready
+            and not (node.unschedulable or old or quarantined),
             "reportTime": clock.render(at) if at is not None else None,
             "problems": problems[:32],
         }

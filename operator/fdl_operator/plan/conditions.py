@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fdl_api import labels
 from fdl_api.cluster import FdlClusterSpec, NodeStatus, Variant
 from fdl_api.coverage import smallest_cover
+from fdl_api.fabric import group_of
+from fdl_api.nccl import major_minor, order
 from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import ClusterCondition, ClusterReason
 from fdl_api.report import Report
@@ -58,6 +60,7 @@ def judge(
         ClusterCondition.NCCL_CONSISTENT: nccl_consistent(spec, seen),
         ClusterCondition.VARIANT_COVERAGE: variant_coverage(spec, seen),
         ClusterCondition.SHARED_VOLUME_CONSISTENT: shared_volume_consistent(seen),
+        ClusterCondition.FABRIC_KNOWN: fabric_known(spec, seen),
     }
     before = {condition.type: condition for condition in old}
     return tuple(_condition(kind, finding, before.get(kind), generation, now) for kind, finding in findings.items())
@@ -127,7 +130,7 @@ def _one_version(spec: FdlClusterSpec, seen: Sequence[Seen], vendor: str) -> Fin
         for name, offer in known.items():
             sides.setdefault(", ".join(sorted(f"{version} ({offer[version]})" for version in offer)), []).append(name)
         text = "; ".join(f"{versions} on {_listed(names)}" for versions, names in sorted(sides.items()))
-        remedy = "no NCCL cohort can span them: give the variants images of one major.minor"
+        remedy = "no NCCL cohort can span them: use images of one major.minor, or give spec.variants[] an ncclBridge"
         return Finding(False, ClusterReason.VERSION_SKEW, f"{vendor} nodes load different {library}: {text}; {remedy}")
     unknown = [name for name, offer in offers.items() if not offer]
     if unknown:
@@ -136,16 +139,21 @@ def _one_version(spec: FdlClusterSpec, seen: Sequence[Seen], vendor: str) -> Fin
             "check there, nor has it a ncclVersion in spec.variants"
         )
         return Finding(None, ClusterReason.VERSION_UNKNOWN, sentence)
-    version = max(common, key=_parts)
-    return Finding(True, ClusterReason.AS_EXPECTED, f"{library} {version} on all {len(offers)} {vendor} nodes")
+    version = max(common, key=order)
+    bridged = [name for name, offer in offers.items() if offer[version].endswith(", bridged")]
+    tail = f", bridged on {_listed(bridged)}" if bridged else ""
+    return Finding(True, ClusterReason.AS_EXPECTED, f"{library} {version} on all {len(offers)} {vendor} nodes{tail}")
 
 
 def _versions(spec: FdlClusterSpec, each: Seen, vendor: str) -> dict[str, str]:
-    """The versions that a node can load, each with the first variant that brings it."""
+    """The versions that a node can load, each with the first variant that brings it, bridged ones last."""
     found: dict[str, str] = {}
-    for variant in _covering(spec, each, vendor):
-        if version := each.row.nccl.get(variant.name, ""):
-            found.setdefault(version, variant.name)
+    covering = [variant for variant in _covering(spec, each, vendor) if each.row.nccl.get(variant.name)]
+    for variant in covering:
+        found.setdefault(each.row.nccl[variant.name], variant.name)
+    for variant in covering:
+        if variant.nccl_bridge is not None:
+            found.setdefault(major_minor(variant.nccl_bridge.version), f"{variant.name}, bridged")
     return found
 
 
@@ -222,6 +230,45 @@ def shared_volume_consistent(seen: Sequence[Seen]) -> Finding:
     return Finding(True, ClusterReason.AS_EXPECTED, f"{len(files)} nodes see the same content")
 
 
+def fabric_known(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
+    """Whether each node that an NCCL cohort could share with another has a network interface that is there and up."""
+    asked = [
+        each
+        for vendor in labels.GPU_VENDORS
+        if len(own := [each for each in seen if _devices(each.node, vendor)]) > 1
+        for each in own
+    ]
+    nodes = {each.row.name: each for each in asked}
+    if not nodes:
+        return Finding(True, ClusterReason.NOT_NEEDED, "no two nodes have devices of one vendor")
+    groups = {name: group_of(each.node.labels, spec.fabric.groups) for name, each in sorted(nodes.items())}
+    unnamed = [name for name, group in groups.items() if group is None]
+    down: list[str] = []
+    unknown: list[str] = []
+    for name, group in groups.items():
+        if group is None:
+            continue
+        present = nodes[name].node.interfaces if nodes[name].report is not None else None
+        if present is None:
+            unknown.append(name)
+        elif group.socket_interface not in present:
+            down.append(
+                f"{name} ({group.socket_interface} of group {group.name}; it has {', '.join(present) or 'none'})"
+            )
+    if unnamed:
+        sentence = (
+            f"spec.fabric.groups names no network interface for {_listed(unnamed)}; "
+            "NCCL modes with members on several nodes need one"
+        )
+        return Finding(False, ClusterReason.INTERFACE_NOT_NAMED, sentence)
+    if down:
+        sentence = f"pods do not have the interface that spec.fabric.groups names, or it is down, on {_listed(down)}"
+        return Finding(False, ClusterReason.INTERFACE_DOWN, sentence)
+    if unknown:
+        return Finding(None, ClusterReason.INTERFACE_UNKNOWN, f"no fresh report lists interfaces of {_listed(unknown)}")
+    return Finding(True, ClusterReason.AS_EXPECTED, f"all {len(nodes)} nodes with devices have their interface")
+
+
 def _covering(spec: FdlClusterSpec, each: Seen, vendor: str) -> list[Variant]:
     return [variant for variant in spec.variants if variant.vendor == vendor and variant.name in each.row.variants]
 
@@ -229,10 +276,6 @@ def _covering(spec: FdlClusterSpec, each: Seen, vendor: str) -> list[Variant]:
 def _devices(node: NodeRecord, vendor: str) -> int:
     text = node.labels.get(labels.count(vendor), "")
     return int(text) if text.isdigit() else 0
-
-
-def _parts(version: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -61,8 +61,8 @@ class Draft:
     """Deaths of the newest incarnations that have not been replaced, as far as their pods still tell."""
     trained: set[Seat] = field(default_factory=set)
     """Seats whose holder took part in training until it died in this pass."""
-    placements: dict[str, Placement] = field(default_factory=dict)
-    """Per cohort, where it was asked for and something fits."""
+    options: dict[str, tuple[Placement, ...]] = field(default_factory=dict)
+    """Per cohort, where it was asked for and something fits: the ways to place its new members, best first."""
     unplaced: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Per cohort where nothing fits: reason and sentence."""
     parked: set[Seat] = field(default_factory=set)

@@ -66,7 +66,7 @@ def start(draft: Draft) -> bool:
     if at > draft.now:
         draft.wakes.append(at)
         return False
-    if not draft.placements:
+    if not draft.options:
         return False
     draft.attempt += 1
     draft.attempt_start = draft.now

@@ -2,12 +2,13 @@
 
 from fdl_api import labels, names
 from fdl_api.nodes import NodeRecord
+from fdl_api.placement import Placement
 from fdl_api.reasons import Ended
 from fdl_api.run import FdlRunSpec, MemberPhase, MemberStatus, RunPhase
 from fdl_api.termination import Cause
 from fdl_api.wire import MemberState
 from fdl_operator.model import CreateMember, DeletePod, PodPhase, PodRecord
-from fdl_operator.plan import budgets, waiting
+from fdl_operator.plan import budgets, seating, waiting
 from fdl_operator.plan.deaths import APART, SEAT_ONLY, VANISHED, Death, classify
 from fdl_operator.plan.draft import DEAD, Draft, Seat, seat_name
 
@@ -82,7 +83,7 @@ def fill(draft: Draft) -> None:
             )
             if at > draft.now:
                 draft.wakes.append(at)
-            elif cohort.name in draft.placements:
+            elif cohort.name in draft.options:
                 _succeed(draft, seat)
 
 
@@ -103,18 +104,21 @@ def replan(draft: Draft) -> None:
     """Take back pods that find no node, or no image there, where the placement would be another one today."""
     for seat, member in sorted(draft.members.items()):
         pod = draft.pods.get(member.name)
-        placement = draft.placements.get(seat[0])
-        if pod is None or placement is None or member.phase in DEAD or pod.deleted_at is not None:
+        options = draft.options.get(seat[0])
+        if pod is None or options is None or member.phase in DEAD or pod.deleted_at is not None:
             continue
         since = _waits_since(pod)
-        if since is None or not pod.placement or pod.placement == placement.digest:
+        if since is None or not pod.placement:
             continue
-        at = since + draft.snapshot.limits.unschedulable
+        same = any(option.digest == pod.placement for option in options)
+        if same and not seating.elsewhere(draft, seat[0], pod.placement):
+            continue
+        at = since + draft.snapshot.limits.unschedulable * (seating.PATIENCE if same else 1)
         if at > draft.now:
             draft.wakes.append(at)
             continue
         _delete(draft, pod)
-        _succeed(draft, seat)
+        _succeed(draft, seat, but=pod.placement)
 
 
 def _waits_since(pod: PodRecord) -> float | None:
@@ -239,11 +243,12 @@ def _scaled_away(draft: Draft, seat: Seat) -> bool:
     return seat[1] >= draft.wanted.get(seat[0], 0)
 
 
-def _succeed(draft: Draft, seat: Seat) -> None:
-    """Record the next incarnation of a seat, and ask for its pod."""
+def _succeed(draft: Draft, seat: Seat, *, but: str = "") -> None:
+    """Record the next incarnation of a seat, and ask for its pod; ``but``: not where its predecessor found no place."""
     cohort, ordinal = seat
     number = draft.next_incarnations.get(seat_name(seat), 0) + 1
     draft.next_incarnations[seat_name(seat)] = number
+    placement = seating.choose(draft, cohort, but=but)
     before = draft.members.get(seat)
     refused = before is not None and before.reason in SEAT_ONLY
     member = MemberStatus(
@@ -251,17 +256,18 @@ def _succeed(draft: Draft, seat: Seat) -> None:
         cohort=cohort,
         ordinal=ordinal,
         incarnation=number,
-        variant=draft.placements[cohort].variant,
+        variant=placement.variant,
         reason=before.reason if before is not None and refused else "",
         message=before.message if before is not None and refused else "",
     )
     draft.members[seat] = member
     draft.deaths.pop(seat, None)
-    _create(draft, member)
+    _create(draft, member, placement)
 
 
-def _create(draft: Draft, member: MemberStatus) -> None:
-    placement = draft.placements.get(member.cohort)
+def _create(draft: Draft, member: MemberStatus, placement: Placement | None = None) -> None:
+    if placement is None and member.cohort in draft.options:
+        placement = seating.choose(draft, member.cohort)
     asked = any(isinstance(action, CreateMember) and action.name == member.name for action in draft.creates)
     if placement is None or asked or _held_back(draft, member.name):
         return

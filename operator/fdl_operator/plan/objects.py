@@ -10,6 +10,7 @@ import json
 from fdl_api import names
 from fdl_api.version import VERSION
 from fdl_operator.model import ApplyObject, DeleteObject, ObjectKind, RunRecord
+from fdl_operator.plan import network
 from fdl_operator.plan.draft import Draft
 
 MOUNTED = frozenset({ObjectKind.CONFIG_MAP})
@@ -32,7 +33,7 @@ def desired(draft: Draft) -> dict[ObjectKind, str | None]:
     run = draft.snapshot.run
     minimum = draft.spec.join.min_members
     return {
-        ObjectKind.CONFIG_MAP: _digest(run, draft.attempt, draft.must_resume),
+        ObjectKind.CONFIG_MAP: _digest(run, draft.attempt, draft.must_resume, *network.versions(draft)),
         ObjectKind.SERVICE: _digest(run, draft.coordinator.incarnation, spec=False),
         ObjectKind.NETWORK_POLICY: None if draft.spec.network.policy == "none" else _digest(run, spec=False),
         ObjectKind.DISRUPTION_BUDGET: _digest(run, minimum, spec=False) if draft.wanted_total > minimum else None,

@@ -12,7 +12,7 @@ from fdl_operator.model import (
     Snapshot,
     WriteStatus,
 )
-from fdl_operator.plan import coordinator, keys, lifecycle, members, objects, phases, training, verdict
+from fdl_operator.plan import coordinator, keys, lifecycle, members, network, objects, phases, training, verdict
 from fdl_operator.plan.draft import DEAD, Draft
 
 TEMPLATE_CHILD = "podTemplate/"
@@ -81,17 +81,31 @@ def _run(draft: Draft) -> None:
 
 def _place(draft: Draft) -> None:
     snapshot = draft.snapshot
-    cluster = placement.Cluster(snapshot.nodes, snapshot.variants, snapshot.limits.report_age, draft.now)
+    cluster = placement.Cluster(
+        snapshot.nodes,
+        snapshot.variants,
+        snapshot.limits.report_age,
+        draft.now,
+        quarantined=snapshot.quarantined,
+        fabric=snapshot.fabric,
+        tolerations=snapshot.tolerations,
+    )
     needy = members.needs_pods(draft)
     variants = {cohort.name: cohort.variant for cohort in draft.status.cohorts}
     for cohort in draft.spec.cohorts:
         if cohort.name not in needy:
             continue
-        found = placement.place(cohort, draft.spec.trainer, cluster, keep=variants.get(cohort.name, ""))
+        found = placement.options(
+            cohort,
+            draft.spec.trainer,
+            cluster,
+            keep=variants.get(cohort.name, ""),
+            communicator=network.communicator(draft, cohort),
+        )
         if isinstance(found, placement.Unplaced):
             draft.unplaced[cohort.name] = (found.reason, found.message)
         else:
-            draft.placements[cohort.name] = found
+            draft.options[cohort.name] = found
 
 
 def _check_template(draft: Draft) -> None:
@@ -204,6 +218,7 @@ _WARNINGS = frozenset(
     {
         Progress.NO_FITTING_NODE,
         Progress.REPORT_TOO_OLD,
+        Progress.FABRIC_UNKNOWN,
         Progress.NOT_SCHEDULED,
         Progress.CHILD_CREATE_FAILED,
         Progress.POD_TEMPLATE_REFUSED,

@@ -6,7 +6,7 @@ from fdl_api.termination import Cause
 from fdl_api.wire import Outcome
 from fdl_operator import clock
 from fdl_operator.model import PodRecord
-from fdl_operator.plan import budgets, waiting
+from fdl_operator.plan import budgets, network, waiting
 from fdl_operator.plan.coordinator import lost
 from fdl_operator.plan.draft import Draft, seat_name
 from fdl_operator.plan.members import living, takes_part
@@ -232,14 +232,14 @@ def _cohorts(draft: Draft) -> list[CohortStatus]:
     rows = []
     for cohort in draft.spec.cohorts:
         old = known.get(cohort.name)
-        placement = draft.placements.get(cohort.name)
+        options = draft.options.get(cohort.name)
         rows.append(
             CohortStatus(
                 name=cohort.name,
                 wanted=draft.wanted.get(cohort.name, 0),
                 ready=sum(1 for seat, member in draft.members.items() if seat[0] == cohort.name and takes_part(member)),
-                variant=placement.variant if placement else (old.variant if old else ""),
-                nccl=old.nccl if old else "",
+                variant=options[0].variant if options else (old.variant if old else ""),
+                nccl=network.version(draft, cohort.name),
             )
         )
     return rows

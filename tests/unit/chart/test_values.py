@@ -100,6 +100,14 @@ def test_the_operators_roles_are_those_of_its_own_list() -> None:
     assert by_what(roles["Role"]) == by_what([rule.render() for rule in rbac.namespace_rules("fdl-operator")])
 
 
+def test_the_right_to_taint_is_a_role_of_its_own_that_has_to_be_asked_for() -> None:
+    text = (CHART / "templates" / "operator-taints.yaml").read_text()
+    assert text.splitlines()[0] == "{{- if .Values.operator.taintNodes }}" and not VALUES["operator"]["taintNodes"]
+    plain = "\n".join(line for line in text.splitlines() if "{{" not in line)
+    rules = next(item["rules"] for item in yaml.safe_load_all(plain) if "rules" in item)
+    assert by_what(rules) == by_what([rule.render() for rule in rbac.TAINT_RULES])
+
+
 def by_what(rules: list[dict[str, Any]]) -> dict[tuple[Any, ...], set[str]]:
     """Verbs by (group, resource, names), so that the order and the grouping of rules do not matter."""
     found: dict[tuple[Any, ...], set[str]] = {}

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from fdl_api import labels, names
+from fdl_api.cluster import SocketInterface
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Variant
 from fdl_api.run import Condition, FdlRunSpec, FdlRunStatus
@@ -95,6 +96,8 @@ class World:
         self.unprobed: set[str] = set()
         self.stream = StreamView()
         self.variants = VARIANTS
+        self.quarantined: dict[str, str] = {}
+        self.fabric: tuple[SocketInterface, ...] = ()
         self.failures: dict[str, ChildFailure] = {}
         self.secret = True
         self.secret_lost = False
@@ -116,6 +119,8 @@ class World:
             owned=self.owned,
             stream=self.stream,
             variants=self.variants,
+            quarantined=self.quarantined,
+            fabric=self.fabric,
             limits=self.limits,
             gone=frozenset(self.vanished),
             failures=self.failures,

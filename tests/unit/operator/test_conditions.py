@@ -2,13 +2,13 @@
 
 import dataclasses
 import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.nodes import NodeRecord
-from fdl_api.report import Report, Sentinel
+from fdl_api.report import Host, Interface, Report, Sentinel
 from fdl_api.run import Condition
 from fdl_operator.plan.cluster import ClusterRecord, describe
 from fdl_operator.plan.conditions import transitions
@@ -23,11 +23,15 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def seen(name: str, *, age: float = 10, sentinel: Sentinel | None = None, **tags: str) -> NodeRecord:
+def seen(
+    name: str, *, age: float = 10, sentinel: Sentinel | None = None, up: tuple[str, ...] = ("eth0",), **tags: str
+) -> NodeRecord:
     """A node with a report; ``tags`` are labels below fdl.dev/, with ``__`` for a dot."""
     time = datetime.datetime.fromtimestamp(T0 - age, datetime.UTC)
-    report = Report(node=name, time=time, ready=True, sentinel=sentinel)
-    return dataclasses.replace(node(name, **tags), report=report.render(), report_at=T0 - age)
+    host = Host(interfaces=tuple(Interface(name=each, up=True) for each in up))
+    report = Report(node=name, time=time, ready=True, sentinel=sentinel, host=host)
+    record = dataclasses.replace(node(name, **tags), report=report.render(), report_at=T0 - age)
+    return dataclasses.replace(record, interfaces=up or None)
 
 
 def gpu(name: str, *, vendor: str = "nvidia", **tags: str) -> NodeRecord:
@@ -98,6 +102,14 @@ class TestNCCLConsistent:
         found = said("NCCLConsistent", cpu())
         assert (found.status, found.reason) == ("True", "NoDevices")
 
+    def test_a_bridge_brings_the_others_version(self) -> None:
+        bridge = {"image": "reg/nccl:1", "version": "2.28.3"}
+        bridged = [each | {"ncclBridge": bridge} if each["name"] == "cuda12" else each for each in VARIANTS]
+        old = gpu("a", variant__cuda12="covers", nccl__cuda12="2.26")
+        new = gpu("b", variant__cuda="covers", nccl__cuda="2.28")
+        found = said("NCCLConsistent", old, new, variants=bridged)
+        assert (found.status, found.message) == ("True", "NCCL 2.28 on all 2 nvidia nodes, bridged on a")
+
 
 class TestVariantCoverage:
     def test_the_smallest_set_is_named(self) -> None:
@@ -146,6 +158,31 @@ class TestSharedVolume:
         found = said("SharedVolumeConsistent", cpu("a", sentinel=Sentinel(path="/d", error="No such file")))
         assert (found.status, found.reason) == ("False", "SentinelUnreadable")
         assert "on a (No such file)" in found.message
+
+
+class TestFabric:
+    GROUPS: ClassVar = {"groups": [{"name": "all", "socketInterface": "eth0"}]}
+
+    def test_one_node_of_a_vendor_needs_none(self) -> None:
+        found = said("FabricKnown", gpu("a"), gpu("m", vendor="amd"), cpu())
+        assert (found.status, found.reason) == ("True", "NotNeeded")
+
+    def test_nodes_without_a_group_are_named(self) -> None:
+        groups = {"groups": [{"name": "east", "nodeSelector": {"fdl.dev/zone": "e"}, "socketInterface": "eth0"}]}
+        found = said("FabricKnown", gpu("a", zone="e"), gpu("b"), fabric=groups)
+        assert (found.status, found.reason) == ("False", "InterfaceNotNamed") and "for b;" in found.message
+
+    def test_an_interface_that_is_not_there_is_named_with_those_that_are(self) -> None:
+        found = said("FabricKnown", gpu("a"), gpu("b", up=("ib0", "lo")), fabric=self.GROUPS)
+        assert (found.status, found.reason) == ("False", "InterfaceDown")
+        assert "on b (eth0 of group all; it has ib0, lo)" in found.message
+
+    def test_what_no_fresh_report_tells_is_unknown(self) -> None:
+        found = said("FabricKnown", gpu("a"), gpu("b", age=5000), fabric=self.GROUPS)
+        assert (found.status, found.reason) == ("Unknown", "InterfaceUnknown")
+
+    def test_all_well(self) -> None:
+        assert said("FabricKnown", gpu("a"), gpu("b"), fabric=self.GROUPS).status == "True"
 
 
 class TestTransitions:

@@ -16,6 +16,7 @@ from fdl_trainer import early, preflight
 from fdl_trainer.devices import visible
 from fdl_trainer.groups import Fabric, Place
 from fdl_trainer.groups.form import tell_domains, tiers
+from fdl_trainer.groups.gloo import device_of
 from fdl_trainer.groups.nccl import EnqueueWatch, interface_of, refusal, settings
 from fdl_trainer.groups.reaper import Reaper
 from fdl_trainer.store import EpochStore
@@ -212,3 +213,10 @@ def test_an_abort_runs_beside_the_caller_and_keeps_what_it_needs_until_it_has_re
     while reaper.pending() and time.monotonic() < limit:
         time.sleep(0.01)
     assert reaper.pending() == 0
+
+
+def test_gloo_listens_on_the_interface_that_is_named() -> None:
+    assert device_of("127.0.0.1", {}) is not None
+    assert device_of("192.0.2.1", {"GLOO_SOCKET_IFNAME": "lo"}) is not None
+    with pytest.raises(RuntimeError):
+        device_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": "no-such-if0"})

@@ -1,6 +1,11 @@
 """Facts about a torch, from what it says of itself."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +26,28 @@ def test_build_name(cuda: str | None, hip: str | None, expected: str) -> None:
 )
 def test_nccl_version_in_every_form_that_torch_gave_it(version: object, expected: str | None) -> None:
     assert nccl_text(version) == expected
+
+
+NCCL = """
+int ncclGetVersion(int *version) { *version = 22803; return 0; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler makes a library to load")
+def test_the_version_of_a_preloaded_library_is_its_own_word(tmp_path: Path) -> None:
+    (tmp_path / "nccl.c").write_text(NCCL)
+    library = tmp_path / "libnccl.so.2"
+    command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", str(library), str(tmp_path / "nccl.c")]
+    subprocess.run(command, check=True, timeout=60)
+    ask = "from fdl_trainer.variant import loaded_nccl, nccl_text; print(nccl_text(loaded_nccl('libnccl.so.2')))"
+
+    def answer(**environment: str) -> str:
+        own = dict(os.environ) | environment
+        command = [sys.executable, "-c", ask]
+        return subprocess.run(command, env=own, check=True, timeout=60, capture_output=True, text=True).stdout.strip()
+
+    assert answer(LD_PRELOAD=str(library)) == "2.28.3"
+    assert answer() == "None"
 
 
 def test_architectures_are_sorted_by_number_and_lose_feature_suffixes() -> None:

@@ -11,7 +11,8 @@ Gloo works in host memory. A buffer on a device travels through one pinned copy 
 """
 
 import contextlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -153,9 +154,20 @@ def new_gloo(store: Store, rank: int, size: int, address: str, reaper: Reaper) -
     options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stubs lack it; all versions have it
     options._timeout = GROUP_TIMEOUT
     options._threads = 1  # one operation is in flight at a time
-    # The own address and not a name: a reverse look-up without DNS takes ten seconds.
-    options._devices = [ProcessGroupGloo.create_device(hostname=address)]
+    options._devices = [device_of(address, os.environ)]
     return GlooGroup(ProcessGroupGloo(store, rank, size, options), rank, size, reaper)
+
+
+def device_of(address: str, environment: Mapping[str, str]) -> Any:
+    """Where Gloo listens: on the interface ``GLOO_SOCKET_IFNAME`` where it is set, else on the member's own address.
+
+    Raises:
+        RuntimeError: there is no such interface or address here.
+    """
+    if interface := environment.get("GLOO_SOCKET_IFNAME"):
+        return ProcessGroupGloo.create_device(interface=interface)
+    # The own address and not a name: a reverse look-up without DNS takes ten seconds.
+    return ProcessGroupGloo.create_device(hostname=address)
 
 
 def _destroy(backend: Any) -> None:

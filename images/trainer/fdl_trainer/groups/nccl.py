@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch._C import _distributed_c10d as c10d
 
+from fdl_trainer import variant
 from fdl_trainer.groups.contract import (
     CollectiveFailedError,
     Interrupt,
@@ -103,15 +104,8 @@ def refusal(version: tuple[int, ...] | None, device: torch.device, who: str) -> 
 
 def nccl_version() -> tuple[int, ...] | None:
     """NCCL or RCCL version that this process loads; None where torch has none."""
-    backend = getattr(c10d, "ProcessGroupNCCL", None)
-    if backend is None:
-        return None
-    runtime = getattr(backend, "get_runtime_nccl_version", None)
-    if runtime is not None:
-        return tuple(int(part) for part in runtime())
-    from torch.cuda import nccl  # noqa: PLC0415 - imports its library, which a CPU build lacks
-
-    return tuple(int(part) for part in nccl.version())  # type: ignore[no-untyped-call]
+    text = variant.nccl_text(variant.nccl_version(torch))
+    return tuple(int(part) for part in text.split(".")) if text is not None else None
 
 
 class NcclGroup:

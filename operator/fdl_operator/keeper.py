@@ -1,0 +1,129 @@
+"""Keeps FdlCluster/default: its status, Events on transitions, and the taints of quarantine."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from fdl_api import labels
+from fdl_api.cluster import QuarantineStatus
+from fdl_api.nodes import NodeRecord
+from fdl_api.reasons import ClusterReason
+from fdl_api.version import GROUP_VERSION
+from fdl_operator import client as api
+from fdl_operator import clock
+from fdl_operator.client import ApiError, Client
+from fdl_operator.model import EventNote
+from fdl_operator.plan import conditions, quarantine
+from fdl_operator.plan.cluster import ClusterRecord, describe
+from fdl_operator.records import cluster_record
+from fdl_operator.settings import Settings
+from fdl_operator.store import Store
+
+logger = logging.getLogger(__name__)
+
+WRITE_SECONDS = 1.0
+"""Fewest seconds between two writes of the status: a thousand nodes that are labelled at once are a few writes."""
+REFRESH_SECONDS = 60.0
+EVENT_NAMESPACE = "default"
+"""Events of objects without a namespace live here."""
+
+
+class ClusterKeeper:
+    """Brings the cluster object and its nodes in line with what is observed."""
+
+    def __init__(
+        self, client: Client, store: Store, settings: Settings, written: Callable[[ClusterRecord], None]
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._settings = settings
+        self._written = written
+        self._written_at = 0.0
+        self._taints_refused = False
+
+    async def reconcile(self, cluster: ClusterRecord, now: float) -> float:
+        """One pass.
+
+        Args:
+            cluster: the object as last seen.
+            now: seconds since 1970.
+
+        Returns:
+            Seconds after which the next pass is due, should nothing happen before.
+
+        Raises:
+            ApiError: the status could not be written.
+        """
+        status = describe(cluster, self._store.nodes.values(), now)
+        self._store.put_quarantine(quarantine.sentences(status.quarantine))
+        await self._taint(cluster, status.quarantine, now)
+        if status == cluster.status:
+            return REFRESH_SECONDS
+        wait = self._written_at + WRITE_SECONDS - now
+        if 0 < wait <= WRITE_SECONDS:
+            return wait
+        body = {
+            "apiVersion": GROUP_VERSION,
+            "kind": "FdlCluster",
+            "metadata": {"name": cluster.name, "uid": cluster.uid},
+            "status": status.to_dict(),
+        }
+        written = await self._client.apply(api.CLUSTERS, "", body, subresource="status")
+        self._written_at = now
+        # Taken in at once: a pass that comes before the watch shows it would write the same again.
+        self._written(cluster_record(written))
+        for note in conditions.transitions(cluster.status.conditions, status.conditions):
+            await self._event(cluster, note, now)
+        return REFRESH_SECONDS
+
+    def prime(self, cluster: ClusterRecord, now: float) -> None:
+        """Know the nodes in quarantine before any run is planned."""
+        rows = describe(cluster, self._store.nodes.values(), now).quarantine
+        self._store.put_quarantine(quarantine.sentences(rows))
+
+    async def _taint(self, cluster: ClusterRecord, rows: Iterable[QuarantineStatus], now: float) -> None:
+        for change in quarantine.taint_changes(cluster.spec.quarantine, rows, self._store.nodes):
+            try:
+                await self._client.patch(api.NODES, "", change.node.name, quarantine.patch(change))
+            except ApiError as error:
+                if error.status == 403:
+                    await self._refused(cluster, change.node, error, now)
+                    return
+                # 409 and 422: the node has changed meanwhile, and its newer version comes by the watch.
+                level = logging.INFO if error.status in (404, 409, 422) else logging.WARNING
+                logger.log(level, "taint of node %s: %s", change.node.name, error)
+
+    async def _refused(self, cluster: ClusterRecord, node: NodeRecord, error: ApiError, now: float) -> None:
+        """Say once that the right is missing; nodes are kept out of placement all the same."""
+        if self._taints_refused:
+            return
+        self._taints_refused = True
+        text = (
+            f"the taint {labels.QUARANTINE} of node {node.name} cannot be changed, since the chart gives the operator "
+            f"that right only with operator.taintNodes: true ({error.message})"
+        )
+        logger.warning("%s", text)
+        await self._event(cluster, EventNote(ClusterReason.TAINT_REFUSED, text, warning=True), now)
+
+    async def _event(self, cluster: ClusterRecord, note: EventNote, now: float) -> None:
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{cluster.name}-", "namespace": EVENT_NAMESPACE},
+            "eventTime": clock.render_micro(now),
+            "reportingController": labels.FIELD_MANAGER,
+            "reportingInstance": self._settings.identity[:128],
+            "action": note.action,
+            "reason": note.reason[:128],
+            "note": note.message[:1024],
+            "type": "Warning" if note.warning else "Normal",
+            "regarding": {
+                "apiVersion": GROUP_VERSION,
+                "kind": "FdlCluster",
+                "name": cluster.name,
+                "uid": cluster.uid,
+            },
+        }
+        try:
+            await self._client.create(api.EVENTS, EVENT_NAMESPACE, body)
+        except ApiError as error:
+            logger.warning("Event %s of FdlCluster/%s: %s", note.reason, cluster.name, error)
