@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from fdl_api import labels
 from fdl_api.cluster import QuarantineStatus
+from fdl_api.network import sentences
 from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import ClusterReason
 from fdl_api.version import GROUP_VERSION
@@ -54,7 +55,7 @@ class ClusterKeeper:
             ApiError: the status could not be written.
         """
         status = describe(cluster, self._store.nodes.values(), now)
-        self._store.put_quarantine(quarantine.sentences(status.quarantine))
+        self._store.put_quarantine(sentences(status.quarantine))
         await self._taint(cluster, status.quarantine, now)
         if status == cluster.status:
             return REFRESH_SECONDS
@@ -78,7 +79,7 @@ class ClusterKeeper:
     def prime(self, cluster: ClusterRecord, now: float) -> None:
         """Know the nodes in quarantine before any run is planned."""
         rows = describe(cluster, self._store.nodes.values(), now).quarantine
-        self._store.put_quarantine(quarantine.sentences(rows))
+        self._store.put_quarantine(sentences(rows))
 
     async def _taint(self, cluster: ClusterRecord, rows: Iterable[QuarantineStatus], now: float) -> None:
         for change in quarantine.taint_changes(cluster.spec.quarantine, rows, self._store.nodes):

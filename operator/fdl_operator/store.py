@@ -8,6 +8,7 @@ from typing import Any
 
 from fdl_api import labels
 from fdl_api.cluster import FdlClusterSpec, RunDefaults
+from fdl_api.network import variants
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Variant
 from fdl_api.reasons import ConditionType
@@ -115,9 +116,14 @@ class Store:
         self.nodes[name] = record
         if old is not None and _placeable(old) == _placeable(record) and old.report == record.report:
             return False
-        if old is None or _placeable(old) != _placeable(record):
+        if old is None or _placeable(old) != _placeable(record) or (self._stale(old) and not self._stale(record)):
             self._node_changed(name)
         return True
+
+    def _stale(self, node: NodeRecord) -> bool:
+        """Whether a node's report is missing, or too old for new members."""
+        age = self.limits.report_age if self.cluster is None else self.cluster.prober.report_max_age_seconds
+        return node.report_at is None or self._clock() - node.report_at > age
 
     def drop_node(self, key: str) -> None:
         """A node is gone."""
@@ -252,10 +258,7 @@ class Store:
         """Trainer images of FdlCluster/default."""
         if self.cluster is None:
             return ()
-        return tuple(
-            Variant(entry.name, str(entry.vendor), entry.image, tuple(entry.archs), entry.nccl_bridge)
-            for entry in self.cluster.variants
-        )
+        return variants(self.cluster)
 
     @property
     def defaults(self) -> RunDefaults:
@@ -299,4 +302,4 @@ def _version(record: RunRecord) -> int:
 
 def _placeable(node: NodeRecord) -> tuple[Any, ...]:
     own = tuple(sorted((key, text) for key, text in node.labels.items() if key != labels.REPORT))
-    return (own, node.ready, node.unschedulable, node.taints)
+    return (own, node.ready, node.unschedulable, node.taints, node.interfaces)

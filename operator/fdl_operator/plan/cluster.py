@@ -14,6 +14,7 @@ from fdl_api.cluster import (
     NodeStatus,
     QuarantineStatus,
 )
+from fdl_api.network import sentences
 from fdl_api.nodes import NodeRecord
 from fdl_operator import clock
 from fdl_operator.plan import conditions, quarantine
@@ -54,7 +55,7 @@ def describe(cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float) 
     found = [reports.parse(node.report) for node in probed[:MAX_NODES]]
     known = {row.name: row for row in cluster.status.nodes}
     confined = _confined(cluster, nodes, dict(zip((node.name for node in probed), found, strict=False)), now)
-    reasons = quarantine.sentences(confined)
+    reasons = sentences(confined)
     rows = tuple(
         _kept(known.get(node.name), _row(node, report, age, now, reasons.get(node.name)))
         for node, report in zip(probed, found, strict=False)

@@ -86,9 +86,9 @@ def _place(draft: Draft) -> None:
         snapshot.variants,
         snapshot.limits.report_age,
         draft.now,
-        quarantined=snapshot.quarantined,
-        fabric=snapshot.fabric,
-        tolerations=snapshot.tolerations,
+        snapshot.quarantined,
+        snapshot.fabric,
+        snapshot.tolerations,
     )
     needy = members.needs_pods(draft)
     variants = {cohort.name: cohort.variant for cohort in draft.status.cohorts}
@@ -100,7 +100,7 @@ def _place(draft: Draft) -> None:
             draft.spec.trainer,
             cluster,
             keep=variants.get(cohort.name, ""),
-            communicator=network.communicator(draft, cohort),
+            communicator=network.asked(draft, cohort),
         )
         if isinstance(found, placement.Unplaced):
             draft.unplaced[cohort.name] = (found.reason, found.message)

@@ -100,11 +100,6 @@ def _bad_images(results: Iterable[tuple[str, str, DeepResult]]) -> set[str]:
     return {image for image, wrong in ran.items() if len(wrong) > 1 and all(wrong)}
 
 
-def sentences(rows: Iterable[QuarantineStatus]) -> dict[str, str]:
-    """Why each node gets no new member, for placement; without times that move."""
-    return {row.name: row.reason + (f" (until {row.until})" if row.until else "") for row in rows}
-
-
 def taint_changes(
     spec: QuarantineSpec, rows: Iterable[QuarantineStatus], nodes: Mapping[str, NodeRecord]
 ) -> list[TaintChange]:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus, QuarantineStatus
+from fdl_api.network import sentences
 from fdl_api.nodes import NodeRecord
 from fdl_api.report import DeepResult, Report
 from fdl_operator import clock
 from fdl_operator.plan.cluster import ClusterRecord, describe
-from fdl_operator.plan.quarantine import patch, quarantine, sentences, taint_changes
+from fdl_operator.plan.quarantine import patch, quarantine, taint_changes
 
 from .builders import T0, World, node
 

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import pytest
+
 from fdl_api.cluster import FdlClusterSpec
 from fdl_api.run import Condition, FdlRunStatus
 from fdl_operator.build.pki import KeyMaterial
@@ -127,6 +129,25 @@ def test_a_report_that_is_only_newer_wakes_no_run() -> None:
     memory.woken.clear()
     newer = dataclasses.replace(node("n1"), report="new", report_at=5.0)
     assert memory.store.put_node("/n1", newer) and memory.woken == []
+
+
+def test_a_report_after_one_that_was_too_old_wakes_runs_without_a_place() -> None:
+    memory = Remembering()
+    memory.store.put_node("/n1", dataclasses.replace(node("n1"), report="old", report_at=memory.now - 5000))
+    memory.woken.clear()
+    memory.store.put_node("/n1", dataclasses.replace(node("n1"), report="new", report_at=memory.now - 5))
+    assert memory.woken == [KEY]
+
+
+@pytest.mark.parametrize("change", [{"a": "failed"}, {}])
+def test_a_change_of_the_quarantine_wakes_runs_without_a_place(change: dict[str, str]) -> None:
+    memory = Remembering()
+    memory.store.put_quarantine({"b": "failed"})
+    memory.woken.clear()
+    memory.store.put_quarantine({"b": "failed"})
+    assert memory.woken == []
+    memory.store.put_quarantine(change)
+    assert memory.woken == [KEY] and memory.store.snapshot(KEY).quarantined == change  # type: ignore[union-attr]
 
 
 def test_variants_of_the_cluster_wake_runs_without_a_place() -> None:

@@ -1,0 +1,73 @@
+"""What a run, and FdlCluster as a whole, ask of placement: for the operator, and for ``fdl explain``. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from fdl_api.cluster import FdlClusterSpec, QuarantineStatus
+from fdl_api.fitting import Cluster, Variant
+from fdl_api.nodes import NodeRecord
+from fdl_api.run import Cohort, FdlRunSpec
+from fdl_api.ways import Communicator
+
+SOCKET_INTERFACE: Final = "NCCL_SOCKET_IFNAME"
+
+
+def communicator(spec: FdlRunSpec, cohort: Cohort, *, version: str = "") -> Communicator | None:
+    """What an NCCL mode asks of the nodes for a cohort; ``None`` in other modes.
+
+    Args:
+        spec: the run.
+        cohort: one of its cohorts.
+        version: major.minor of the members that it has already (status.cohorts[].nccl while an attempt runs).
+    """
+    if not spec.mode.is_nccl:
+        return None
+    ceiling = sum(other.ceiling for other in spec.cohorts if other.vendor is cohort.vendor)
+    given = SOCKET_INTERFACE in {*(entry.name for entry in spec.trainer.env), *_in_template(cohort)}
+    return Communicator(version, spans=ceiling > 1, interface_given=given)
+
+
+def variants(spec: FdlClusterSpec) -> tuple[Variant, ...]:
+    """FdlCluster's trainer images as placement looks at them."""
+    return tuple(
+        Variant(entry.name, str(entry.vendor), entry.image, tuple(entry.archs), entry.nccl_bridge)
+        for entry in spec.variants
+    )
+
+
+def sentences(rows: Iterable[QuarantineStatus]) -> dict[str, str]:
+    """Why each node in quarantine gets no new member, without times that move by themselves."""
+    return {row.name: row.reason + (f" (until {row.until})" if row.until else "") for row in rows}
+
+
+def cluster_of(
+    spec: FdlClusterSpec, quarantine: Iterable[QuarantineStatus], nodes: Mapping[str, NodeRecord], now: float
+) -> Cluster:
+    """Everything that placement looks at.
+
+    Args:
+        spec: FdlCluster/default.
+        quarantine: rows of its status.
+        nodes: all nodes, by name.
+        now: seconds since 1970.
+    """
+    return Cluster(
+        nodes,
+        variants(spec),
+        float(spec.prober.report_max_age_seconds),
+        now,
+        sentences(quarantine),
+        spec.fabric.groups,
+        spec.defaults.tolerations,
+    )
+
+
+def _in_template(cohort: Cohort) -> Iterator[str]:
+    """Names of the variables that a pod template sets; a template is opaque, so anything may be anywhere."""
+    spec = (cohort.pod_template or {}).get("spec")
+    containers: Any = spec.get("containers") if isinstance(spec, dict) else None
+    for container in containers if isinstance(containers, list) else ():
+        entries = container.get("env") if isinstance(container, dict) else None
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict):
+                yield str(entry.get("name"))
