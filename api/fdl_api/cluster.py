@@ -280,7 +280,11 @@ class FdlClusterStatus(StatusModel):
         description="Nodes that get no new member, with reason and expiry.",
     )
     nodes: tuple[NodeStatus, ...] = Field(
-        default=(), max_length=MAX_NODES, json_schema_extra=list_map("name"), description="Nodes with a report."
+        default=(),
+        max_length=MAX_NODES,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="Nodes with a report. In a very large cluster problems are shortened and ready nodes left out; the "
+        "annotation of each node has its whole report.",
     )
 
 

@@ -17,7 +17,7 @@ from fdl_api.cluster import (
 from fdl_api.network import sentences
 from fdl_api.nodes import NodeRecord
 from fdl_operator import clock
-from fdl_operator.plan import conditions, quarantine
+from fdl_operator.plan import conditions, quarantine, table
 
 COVERING = ("covers", "verified", "simulated")
 MAX_NODES = 5000
@@ -57,8 +57,7 @@ def describe(cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float) 
     confined = _confined(cluster, nodes, dict(zip((node.name for node in probed), found, strict=False)), now)
     reasons = sentences(confined)
     rows = tuple(
-        _kept(known.get(node.name), _row(node, report, age, now, reasons.get(node.name)))
-        for node, report in zip(probed, found, strict=False)
+        _row(node, report, age, now, reasons.get(node.name)) for node, report in zip(probed, found, strict=False)
     )
     seen = [
         conditions.Seen(node, row, report if is_fresh(report, age, now) else None)
@@ -78,7 +77,7 @@ def describe(cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float) 
         summary=ClusterSummary(nodes=f"{counts.ready}/{counts.total}", devices=_devices(probed)),
         counts=counts,
         quarantine=confined,
-        nodes=rows,
+        nodes=tuple(_kept(known.get(row.name), row) for row in table.fitting(rows)),
     )
 
 

@@ -129,6 +129,29 @@ def test_a_wrong_kernel_is_a_failure() -> None:
     assert (got.outcome, got.failures, got.message) == ("failed", 1, "device 3: CUDA error")
 
 
+def test_kernels_that_go_wrong_in_a_row_are_counted_and_nothing_else_is() -> None:
+    bad = answer(devices=(DeepDevice(index=0, ok=False, error="wrong sum"),))
+    broken = answer(devices=(), error="torch does not load")
+    later = NOW + timedelta(hours=1)
+
+    def after(known: dict[str, DeepResult], message: str) -> dict[str, DeepResult]:
+        want = WANT.model_copy(update={"attempt": known["cpu"].failures if known else 0})
+        found = deep.finished([pod(deep_pod_name("n1", want), message, phase="Failed")], "n1")
+        return deep.collect(known, "n1", [want], found, NOW if not known else later)
+
+    once = after({}, bad.render())
+    assert (once["cpu"].wrong, once["cpu"].wrong_at) == (1, NOW)
+    silent = after(once, "Killed")
+    assert (silent["cpu"].outcome, silent["cpu"].wrong, silent["cpu"].wrong_at) == ("no-result", 1, NOW)
+    unloaded = after(silent, broken.render())
+    assert (unloaded["cpu"].outcome, unloaded["cpu"].wrong) == ("failed", 1), "that is the image's fault"
+    twice = after(unloaded, bad.render())
+    assert (twice["cpu"].wrong, twice["cpu"].wrong_at) == (2, later)
+    assert (after(twice, answer().render())["cpu"].wrong, after(twice, answer().render())["cpu"].wrong_at) == (0, None)
+    other = {"cpu": twice["cpu"].model_copy(update={"fingerprint": "another"})}
+    assert after(other, bad.render())["cpu"].wrong == 1, "other hardware starts anew"
+
+
 @pytest.mark.parametrize("message", ["", "Killed", "{", answer(variant="other").render()])
 def test_a_pod_that_leaves_no_answer_is_no_verdict_on_the_device(message: str) -> None:
     got = collected(pod(NAME, message, phase="Failed", reason="DeadlineExceeded"))
