@@ -139,6 +139,7 @@ class Progress(StrEnum):
     REPLACING_MEMBER = "ReplacingMember"
     MEMBER_REFUSED = "MemberRefused"
     STALLED = "Stalled"
+    GROUP_FAILS = "GroupFails"
     TRAINING = "Training"
     CHECKPOINT_VERIFIED = "CheckpointVerified"
     NO_CHECKPOINT_YET = "NoCheckpointYet"

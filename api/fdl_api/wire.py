@@ -504,6 +504,9 @@ class State(Message):
     outcome: Outcome
     reason: str = Field(default="", max_length=64)
     message: str = Field(default="", max_length=2048)
+    problem: str = Field(
+        default="", max_length=2048, description="Why groups of ranks fail again and again, as a sentence; or empty."
+    )
     epoch: int
     window: int
     data_epoch: int = 0

@@ -37,6 +37,7 @@ from fdl_api.wire import (
     member_of,
 )
 from fdl_coordinator import gate
+from fdl_coordinator.epochs import Planned
 from fdl_coordinator.opening import Opening
 from fdl_coordinator.rendezvous import Answer
 from fdl_coordinator.runstate import ENDED, Send
@@ -169,6 +170,8 @@ class Engine(Opening):
         if rank is None:
             return []
         rank.formed = max(rank.formed, report.epoch)
+        if self.group_failures.of_group and not self.unformed():
+            self.group_failures.clear()
         planned = self.epochs.planned
         if planned is None or planned.confirmed or report.epoch != planned.epoch.epoch:
             return self._advance(now)
@@ -178,12 +181,19 @@ class Engine(Opening):
         return [(uid, confirmed) for uid in [*(member.uid for member in confirmed.members), *planned.leavers]]
 
     def forming_failed(self, rank_uid: str, report: EpochFailed, now: float) -> list[Send]:
-        """A rank could not form a group. Nobody is blamed: a planned epoch is dropped, a present one made anew."""
+        """A rank could not form a group. Nobody is blamed: a planned epoch is dropped, a present one made anew.
+
+        What it says is kept for people (:mod:`fdl_coordinator.forming`).
+        """
         planned = self.epochs.planned
         if planned is not None and planned.epoch.epoch == report.epoch:
-            return self._cancel(planned) if not planned.confirmed else []
+            if planned.confirmed:
+                return []
+            self._plan_failed(rank_uid, report.message, now)
+            return self._cancel(planned)
         if self.epochs.current is not None and self.epochs.current.epoch == report.epoch:
             self.reduce_failed_at = self.reduce_failed_at or now
+            self.group_failures.report(tuple(self.epochs.uids()), report.epoch, rank_uid, report.message, now)
         return []
 
     def committed(self, rank_uid: str, report: WindowCommitted, now: float) -> list[Send]:
@@ -199,6 +209,7 @@ class Engine(Opening):
         self.progress.committed(report, now)
         if self.epochs.current is not None and report.epoch >= self.epochs.current.epoch:
             self.reduce_failed_at = None
+            self.group_failures.clear()
             if self.outcome is Outcome.RECOVERING:
                 self.outcome = Outcome.TRAINING
         out = self._maybe_switched(now)
@@ -207,8 +218,10 @@ class Engine(Opening):
     def reduce_failed(self, rank_uid: str, report: ReduceFailed, now: float) -> list[Send]:
         """A reduce failed at a rank; it names nobody."""
         current = self.epochs.current
-        if current is not None and report.epoch == current.epoch and self.reduce_failed_at is None:
-            self.reduce_failed_at = now
+        if current is not None and report.epoch == current.epoch:
+            self.reduce_failed_at = now if self.reduce_failed_at is None else self.reduce_failed_at
+            uids = tuple(self.epochs.uids())
+            self.group_failures.report(uids, report.epoch, rank_uid, report.message, now, of_group=False)
         return []
 
     def leave(self, member_uid: str, request: Leave, now: float) -> list[Send]:
@@ -288,12 +301,23 @@ class Engine(Opening):
             out += self._lost(silent, Ended.HEARTBEAT_LOST, why, now)
         planned = self.epochs.planned
         if planned is not None and not planned.confirmed and now - planned.made_at > PLAN_LIMIT_SECONDS:
-            out += self._cancel(planned)
-        if self.reduce_failed_at is not None and now - self.reduce_failed_at > REFORM_SECONDS:
+            out += self._plan_expired(planned, now)
+        failed_at, again_at = self.reduce_failed_at, self.group_failures.again_at
+        if failed_at is not None and now - failed_at > REFORM_SECONDS and now >= again_at:
             out += self._reform(now)
+        hangs = bool(self.slow_minutes() and self.unformed())
+        if self.outcome is Outcome.TRAINING and (hangs or self.group_failures.telling):
+            self.outcome = Outcome.RECOVERING
         out += self._suspend_stalled(now)
         self._welcome_back(now)
         return out + self._save_on_request() + self._advance(now)
+
+    def _plan_expired(self, planned: Planned, now: float) -> list[Send]:
+        """Drop a planned epoch that some of its members have not formed in time."""
+        late = [member.uid for member in planned.epoch.members if self._formed(member.uid) < planned.epoch.epoch]
+        for uid in late:
+            self._plan_failed(uid, f"(nothing: its group did not stand within {PLAN_LIMIT_SECONDS:.0f} s)", now)
+        return self._cancel(planned)
 
     def _save_on_request(self) -> list[Send]:
         """Ask for one checkpoint for each new wish of the operator's, as soon as somebody trains."""

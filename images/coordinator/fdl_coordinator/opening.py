@@ -90,11 +90,9 @@ class Opening(Suspension):
         """Plan an epoch with the joiners and without the leavers."""
         current = self.epochs.current
         assert current is not None
-        settled = all(self._formed(uid) >= current.epoch for uid in self.epochs.uids())
-        if self.epochs.planned is not None or self.stop is not None or not settled or self._any_final():
+        if self.epochs.planned is not None or self.stop is not None or self.unformed() or self._any_final():
             return []
-        leavers = [seat for seat in self.seats.in_state(SeatState.LEAVING) if self._in_epoch(seat)]
-        joiners = self.seats.in_state(SeatState.READY)
+        leavers, joiners = self._due(now)
         if not leavers and not joiners:
             return []
         going = {rank.uid for seat in leavers for rank in seat.ranks.values()}
@@ -107,6 +105,26 @@ class Opening(Suspension):
         self.store.open(planned.epoch.epoch)
         return [(uid, planned.epoch) for uid in [*(member.uid for member in members), *planned.leavers]]
 
+    def _due(self, now: float) -> tuple[list[Seat], list[Seat]]:
+        """Who leaves and who joins in the next epoch.
+
+        Whoever's epochs failed again and again waits between two tries, and then joins alone, so that it keeps neither
+        other joiners out nor leavers in.
+        """
+        due = [seat for seat in self.seats.in_state(SeatState.LEAVING, SeatState.READY) if seat.failures.again_at <= now]
+        leavers = [seat for seat in due if seat.state is SeatState.LEAVING and self._in_epoch(seat)]
+        joiners = [seat for seat in due if seat.state is SeatState.READY]
+        fresh = [seat for seat in joiners if not seat.failures.telling]
+        return leavers, fresh if fresh or leavers else joiners[:1]
+
+    def _plan_failed(self, rank_uid: str, text: str, now: float) -> None:
+        """Book that the planned epoch could not be formed, with those for whom it was made."""
+        planned = self.epochs.planned
+        assert planned is not None
+        for seat in self.seats.in_state(SeatState.READY, SeatState.LEAVING):
+            if self._in_plan(seat) != self._in_epoch(seat):
+                seat.failures.report(seat.uid, planned.epoch.epoch, rank_uid, text, now)
+
     def _maybe_switched(self, now: float) -> list[Send]:
         planned = self.epochs.planned
         if planned is None or not planned.confirmed:
@@ -118,4 +136,5 @@ class Opening(Suspension):
         for seat in self.seats.in_state(SeatState.READY):
             if self._in_epoch(seat):
                 seat.state = SeatState.ACTIVE
+                seat.failures.clear()
         return [*self.store.close_below(planned.epoch.epoch), *self._release_leavers(now)]

@@ -18,7 +18,9 @@ from fdl_api.wire import (
     Refuse,
     State,
     WindowCommitted,
+    member_of,
 )
+from fdl_coordinator import forming
 from fdl_coordinator.goodput import Goodput
 from fdl_coordinator.seats import RankSeat
 
@@ -158,6 +160,29 @@ def stuck(rank: RankSeat | None, now: float | None) -> str:
     )
 
 
+def problem(engine: "RunState") -> str:
+    """What keeps ranks from each other, as a sentence; empty while nothing does."""
+    mode, failures = engine.config.mode, engine.group_failures
+    if failures.telling:
+        return forming.failed(failures, _who(engine, failures.rank), "", mode)
+    current, minutes = engine.epochs.current, engine.slow_minutes()
+    if current is not None and minutes and (missing := engine.unformed()):
+        return forming.slow(current.epoch, minutes, [_who(engine, uid) for uid in missing], mode)
+    seats = [seat for seat in engine.seats.living() if seat.failures.telling]
+    if not seats:
+        return ""
+    last = max((seat.failures for seat in seats), key=lambda known: known.epoch)
+    names = ", ".join(seat.hello.member for seat in seats if seat.failures.epoch == last.epoch)
+    return forming.failed(last, _who(engine, last.rank), names[:400], mode)
+
+
+def _who(engine: "RunState", uid: str) -> str:
+    """A rank in words."""
+    seat = engine.seats.get(member_of(uid))
+    local = uid.rpartition("/")[2]
+    return f"rank {local} of {seat.hello.member} on node {seat.hello.host}" if seat is not None else f"rank {uid}"
+
+
 def _members(engine: "RunState") -> list[MemberState]:
     members = []
     now = engine.ticked_at
@@ -201,6 +226,7 @@ def snapshot(engine: "RunState") -> State:
         outcome=engine.outcome,
         reason=engine.reason,
         message=engine.message[:2048],
+        problem=problem(engine)[:2048],
         epoch=engine.epochs.current.epoch if engine.epochs.current is not None else 0,
         window=progress.window,
         data_epoch=progress.data_epoch,

@@ -20,6 +20,7 @@ from fdl_api.wire import (
     member_of,
 )
 from fdl_coordinator.epochs import EpochBook, Planned
+from fdl_coordinator.forming import SLOW_SECONDS, Failures
 from fdl_coordinator.rendezvous import Rendezvous
 from fdl_coordinator.report import Progress
 from fdl_coordinator.seats import GONE, RankSeat, Seat, SeatBook, SeatState
@@ -54,6 +55,8 @@ class RunState:
         self.first_dial: float | None = None
         self.rebuild_until: float | None = None
         self.reduce_failed_at: float | None = None
+        self.group_failures = Failures()
+        self.announced_at: float | None = None
         self.ticked_at: float | None = None
         self.stop: Stop | None = None
         self.save_asked = ""
@@ -64,6 +67,7 @@ class RunState:
     def _announce(self, epoch: Epoch) -> list[Send]:
         closed: list[Send] = list(self.store.close_below(epoch.epoch))
         self.store.open(epoch.epoch)
+        self.announced_at = self.ticked_at
         return closed + [(member.uid, epoch) for member in epoch.members]
 
     def _cancel(self, planned: Planned) -> list[Send]:
@@ -117,6 +121,18 @@ class RunState:
     def _formed(self, uid: str) -> int:
         rank = self.seats.rank(uid)
         return rank.formed if rank is not None else 0
+
+    def slow_minutes(self) -> int:
+        """Whole minutes since the present epoch was announced; 0 while that is not long."""
+        if self.announced_at is None or self.ticked_at is None:
+            return 0
+        seconds = self.ticked_at - self.announced_at
+        return int(seconds // 60) if seconds > SLOW_SECONDS else 0
+
+    def unformed(self) -> list[str]:
+        """Ranks of the present epoch that have not said that its group stands."""
+        current = self.epochs.current
+        return [uid for uid in self.epochs.uids() if current is not None and self._formed(uid) < current.epoch]
 
     def _any_final(self) -> bool:
         ranks = (self.seats.rank(uid) for uid in self.epochs.uids())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fdl_api.wire import AgentHello, EpochMember, Phase, RankHello
+from fdl_coordinator.forming import Failures
 
 
 class SeatState(StrEnum):
@@ -69,6 +70,8 @@ class Seat:
     suspended_at: float = -math.inf
     welcome_at: float = 0.0
     """Time before which it is not taken back."""
+    failures: Failures = field(default_factory=Failures)
+    """Of the epochs by which it was to come or to go."""
 
     @property
     def uid(self) -> str:

@@ -181,6 +181,8 @@ class Coordinator:
                 self._deliver(self.engine.rank_lost(uid, self.clock()))
 
     def _from_rank(self, uid: str, message: Any) -> None:
+        if isinstance(message, wire.EpochFailed | wire.ReduceFailed):
+            log.info("%s says that epoch %d failed: %s", uid, message.epoch, message.message)
         now = self.clock()
         engine = self.engine
         handlers: dict[type[wire.Message], Callable[[], Iterable[Send]]] = {

@@ -137,6 +137,10 @@ def _progressing(draft: Draft) -> None:
         else:
             draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS)
         return
+    state = draft.live_state
+    if state is not None and state.problem:
+        draft.condition(kind, draft.phase is RunPhase.RUNNING, Progress.GROUP_FAILS, state.problem)
+        return
     if draft.phase is RunPhase.RECOVERING:
         draft.condition(kind, False, Progress.STALLED, "training recovers; see CoordinatorReady and members")
         return

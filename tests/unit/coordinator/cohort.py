@@ -91,6 +91,8 @@ class SimulatedRank:
     """Hangs in a batch: alive, without progress, deaf to what its control thread hears."""
     suspended: bool = False
     """Was told that the others go on without it."""
+    blocked: str = ""
+    """Cannot form a group with others, and says so in these words (``silent``: says nothing)."""
     heard: list[wire.Message] = field(default_factory=list)
 
     @property
@@ -215,7 +217,7 @@ class Cohort:
             if not message.planned:
                 rank.epoch, rank.confirmed, rank.suspended = message, None, False
             if included:
-                self.deliver(self.engine.formed(rank.uid, wire.EpochFormed(epoch=message.epoch), self.now))
+                self._form(rank, message)
         elif isinstance(message, wire.EpochCancelled):
             if rank.confirmed is not None and rank.confirmed.epoch == message.epoch:
                 rank.confirmed = None
@@ -225,3 +227,12 @@ class Cohort:
             rank.done = message
         elif isinstance(message, wire.Refuse):
             rank.refused = message
+
+    def _form(self, rank: SimulatedRank, epoch: wire.Epoch) -> None:
+        """A group stands if nobody of it is blocked; who is not waits for those who are."""
+        blocked = [self.ranks[m.uid].blocked for m in epoch.members if m.uid in self.ranks]
+        if not any(blocked):
+            self.deliver(self.engine.formed(rank.uid, wire.EpochFormed(epoch=epoch.epoch), self.now))
+        elif rank.blocked not in ("", "silent"):
+            report = wire.EpochFailed(epoch=epoch.epoch, message=rank.blocked)
+            self.deliver(self.engine.forming_failed(rank.uid, report, self.now))

@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from fdl_api.wire import GuardRecord, GuardReport, Outcome, RankWindow
 from fdl_operator.model import (
     ApplyObject,
@@ -84,6 +86,21 @@ def test_a_member_that_the_coordinator_gave_up_does_not_count_while_its_pod_stil
     assert world.status.cohorts[0].ready == 1
     condition = world.condition("Progressing")
     assert (condition.reason, "a-1" in condition.message) == ("ReplacingMember", True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "phase", "holds"), [(Outcome.RECOVERING, "Recovering", "False"), (Outcome.TRAINING, "Running", "True")]
+)
+def test_groups_that_fail_again_and_again_are_told_in_the_coordinators_words(
+    outcome: Outcome, phase: str, holds: str
+) -> None:
+    world = World().training()
+    world.says(outcome, problem="Rank 0 says: no route to host. To mend it, look.").settle()
+    condition = world.condition("Progressing")
+    assert (world.status.phase, condition.status, condition.reason) == (phase, holds, "GroupFails")
+    assert condition.message == "Rank 0 says: no route to host. To mend it, look."
+    world.says().settle()
+    assert world.condition("Progressing").reason == "Training"
 
 
 def test_a_suspended_member_is_named_with_the_coordinators_words_and_keeps_its_pod() -> None:
