@@ -111,7 +111,9 @@ class Opening(Suspension):
         Whoever's epochs failed again and again waits between two tries, and then joins alone, so that it keeps neither
         other joiners out nor leavers in.
         """
-        due = [seat for seat in self.seats.in_state(SeatState.LEAVING, SeatState.READY) if seat.failures.again_at <= now]
+        due = [
+            seat for seat in self.seats.in_state(SeatState.LEAVING, SeatState.READY) if seat.failures.again_at <= now
+        ]
         leavers = [seat for seat in due if seat.state is SeatState.LEAVING and self._in_epoch(seat)]
         joiners = [seat for seat in due if seat.state is SeatState.READY]
         fresh = [seat for seat in joiners if not seat.failures.telling]
