@@ -206,3 +206,27 @@ async def test_without_the_right_it_says_so_once_and_keeps_the_node_out(bench: B
         await operator.at_rest(1.5)
         assert len(await events(bench, "TaintRefused")) == before + 1
     assert await taints(bench) == set()
+
+
+async def test_a_deleted_cluster_object_comes_back_and_runs_go_on(bench: Bench) -> None:
+    async with operating(bench.server, bench.namespace) as operator:
+        await bench.create()
+        names = ("run-coordinator-1", "run-cpu-0-1", "run-cpu-1-1")
+        before = await bench.has_pods(*names)
+        await operator.at_rest()
+        uid = (await bench.call("GET", WHERE))["metadata"]["uid"]
+        await bench.call("DELETE", WHERE)
+
+        async def found() -> dict[str, Any]:
+            answer = await asyncio.to_thread(bench.server.request, "GET", WHERE)
+            return answer.body if answer.code == 200 else {}
+
+        again = await bench.until(
+            found, lambda item: item.get("metadata", {}).get("uid") not in (None, uid), "it was not made again"
+        )
+        assert [each["name"] for each in again["spec"]["variants"]] == ["cpu"]
+        await operator.at_rest()
+        after = await bench.pods()
+    assert {name: after[name]["metadata"]["uid"] for name in names} == {
+        name: before[name]["metadata"]["uid"] for name in names
+    }

@@ -34,7 +34,7 @@ def refusal(mode: Mode, devices: list[Device], nccl: str | None, *, pinned: str 
     [
         (SIMULATED, "2.28.9", Refusal.VENDOR_MISMATCH, ["no real device", "allowSimulated"]),
         (REAL, None, Refusal.NCCL_VERSION_SKEW, ["torch without NCCL (2.11.0)", "variant"]),
-        (REAL, "2.27.3", Refusal.NCCL_VERSION_SKEW, ["loads NCCL 2.27.3", "runs 2.28"]),
+        (REAL, "2.27.3", Refusal.NCCL_VERSION_SKEW, ["loads NCCL 2.27.3", "runs 2.28", "ncclBridge"]),
     ],
 )
 def test_a_member_that_cannot_do_the_mode_is_refused_in_a_sentence(
