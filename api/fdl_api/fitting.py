@@ -125,7 +125,9 @@ def sift(choice: Candidate, cohort: Cohort, cluster: Cluster) -> Fit:
     tolerations = (*cohort.tolerations, *cluster.tolerations)
     for name, node in sorted(cluster.nodes.items()):
         if problem := lack(node, choice.required, tolerations, gpu=cohort.vendor is not Vendor.CPU):
-            lacking[name] = problem
+            # The taint of a quarantine says less than its reason.
+            reason = withheld_problem(node, cluster) if labels.QUARANTINE in problem else ""
+            lacking[name] = reason or problem
         elif problem := withheld_problem(node, cluster):
             withheld[name] = problem
         else:

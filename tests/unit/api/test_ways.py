@@ -180,6 +180,13 @@ class TestQuarantine:
         assert "node b is in quarantine: two kernels went wrong (until T)" in found.message
 
 
+def test_a_tainted_quarantine_is_told_by_its_reason() -> None:
+    taint = ("fdl.dev/quarantine", "spec", "NoSchedule")
+    tainted = dataclasses.replace(new("b"), taints=(taint,))
+    assert "node b is in quarantine: bad fan" in unplaced(cluster(tainted, quarantined={"b": "bad fan"})).message
+    assert "has taint fdl.dev/quarantine" in unplaced(cluster(tainted)).message, "somebody else's"
+
+
 def test_tolerations_of_the_cluster_count_for_all_cohorts() -> None:
     tainted = dataclasses.replace(new("a"), taints=(("team", "x", "NoSchedule"),))
     assert "does not tolerate" in unplaced(cluster(tainted)).message
