@@ -1,12 +1,13 @@
 """Pods of a run: the coordinator and its members. Bare, never restarted: one pod is one incarnation."""
 
 from fdl_api import labels, names
-from fdl_api.cluster import NcclBridge, RunDefaults
+from fdl_api.cluster import RunDefaults
 from fdl_api.placement import Placement
 from fdl_api.run import Cohort, FdlRunSpec, Resources, Vendor
 from fdl_api.runconfig import MemberEnv
+from fdl_operator.build import network
 from fdl_operator.build.common import CONTAINER_SECURITY, POD_SECURITY, Body, metadata
-from fdl_operator.build.overlay import PRELOAD, TRAINER, joined_preload, merge_pod
+from fdl_operator.build.overlay import TRAINER, merge_pod
 from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, RunRecord
 from fdl_operator.settings import Settings
 
@@ -32,9 +33,6 @@ RUN_DIR = names.RUN_FILE.rpartition("/")[0]
 SECRET_DIR = names.TOKEN_FILE.rpartition("/")[0]
 
 
-NCCL_VOLUME = "fdl-nccl"
-NCCL_INIT = "fdl-nccl"
-"""Init container that copies a bridged library to where the trainer preloads it."""
 NO_DEFAULTS = RunDefaults()
 
 
@@ -74,7 +72,7 @@ def member(
         "tolerations": _tolerations(cohort, defaults),
     }
     if bridge is not None:
-        pod["spec"]["initContainers"] = [_bridge(bridge, settings)]
+        pod["spec"]["initContainers"] = [network.bridge(bridge, settings)]
     node: Body = {}
     if required := _affinity(action.placement):
         node["requiredDuringSchedulingIgnoredDuringExecution"] = required
@@ -206,38 +204,7 @@ def _member_env(spec: FdlRunSpec, action: CreateMember, grace: int) -> list[Body
         {"name": MemberEnv.CPU_LIMIT, "valueFrom": cpu},
     ]
     user = [entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in spec.trainer.env]
-    return fdl + _network_env(action.placement, user)
-
-
-def _network_env(placement: Placement, user: list[Body]) -> list[Body]:
-    """The user's variables, and what the placement adds: the network interface, and the library to preload.
-
-    What the user names stays. Libraries that the user preloads come after ours.
-    """
-    own: dict[str, str] = {}
-    if placement.interface:
-        own |= {"NCCL_SOCKET_IFNAME": f"={placement.interface}", "GLOO_SOCKET_IFNAME": placement.interface}
-    named = {entry["name"] for entry in user}
-    entries = [{"name": name, "value": value} for name, value in own.items() if name not in named]
-    if placement.bridge is None:
-        return entries + user
-    preload: Body = {"name": PRELOAD, "value": f"{names.NCCL_DIR}/{placement.bridge.path.rpartition('/')[2]}"}
-    theirs = [entry for entry in user if entry["name"] == PRELOAD]
-    kept = [entry for entry in user if entry["name"] != PRELOAD]
-    return [*entries, *kept, joined_preload(preload, theirs[0]) if theirs else preload]
-
-
-def _bridge(bridge: NcclBridge, settings: Settings) -> Body:
-    """Copies the library out of its image: the trainer's image has another one."""
-    return {
-        "name": NCCL_INIT,
-        "image": bridge.image,
-        "imagePullPolicy": settings.image_pull_policy,
-        "command": ["cp", "-L", bridge.path, f"{names.NCCL_DIR}/"],
-        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
-        "volumeMounts": [{"name": NCCL_VOLUME, "mountPath": names.NCCL_DIR}],
-        "securityContext": CONTAINER_SECURITY,
-    }
+    return fdl + network.variables(action.placement, user)
 
 
 def _from_field(name: str, path: str) -> Body:
@@ -303,7 +270,7 @@ def _volumes(run: RunRecord, spec: FdlRunSpec, *, bridged: bool = False) -> tupl
     elif source.volume is not None:
         table.append(("script", names.SCRIPT_DIR, True, _claim(source.volume.claim)))
     if bridged:
-        table.append((NCCL_VOLUME, names.NCCL_DIR, True, {"emptyDir": {}}))
+        table.append((network.VOLUME, names.NCCL_DIR, True, {"emptyDir": {}}))
     volumes: list[Body] = [{"name": name, **content} for name, _, _, content in table]
     mounts: list[Body] = [
         {"name": name, "mountPath": path, "readOnly": read_only} for name, path, read_only, _ in table
