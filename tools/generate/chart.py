@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -88,7 +88,7 @@ def _rows(model: type[BaseModel], prefix: str, values: dict[str, Any]) -> Iterat
         shown = "required" if field.is_required() else f"`{json.dumps(default)}`"
         yield key, shown, (field.description or "").replace("|", "\\|")
         if part:
-            yield from _rows(part, key + "[].", {})
+            yield from _rows(part, key + ("[]." if get_origin(field.annotation) is list else "."), {})
 
 
 def _model_of(field: FieldInfo) -> type[BaseModel] | None:

@@ -55,6 +55,14 @@ class Toleration(Values):
     toleration_seconds: int | None = Field(default=None, ge=0, description="Seconds that NoExecute is tolerated.")
 
 
+class NcclBridge(Values):
+    """A library that is preloaded where a variant's own has another version than the cohort runs."""
+
+    image: str = Field(min_length=1, description="Image that holds the library.")
+    version: str = Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)*$", description="Version of the library.")
+    path: str = Field(default="/opt/nccl/libnccl.so.2", pattern="^/", description="The library's file in the image.")
+
+
 class Variant(Values):
     """A trainer image that FdlCluster/default is created with."""
 
@@ -66,6 +74,9 @@ class Variant(Values):
     archs: list[str] = Field(default_factory=list, description="Architectures its torch has kernels for; none for cpu.")
     nccl_version: str | None = Field(default=None, description="NCCL or RCCL version in the image.")
     torch_version: str | None = Field(default=None, description="torch version in the image.")
+    nccl_bridge: NcclBridge | None = Field(
+        default=None, description="Another NCCL for its nodes (image, version, path), as in FdlCluster."
+    )
 
 
 class Crds(Values):

@@ -52,6 +52,7 @@ app.kubernetes.io/component: {{ .part }}
 {{- with .archs }}{{- $_ := set $variant "archs" . -}}{{- end -}}
 {{- with .ncclVersion }}{{- $_ := set $variant "ncclVersion" . -}}{{- end -}}
 {{- with .torchVersion }}{{- $_ := set $variant "torchVersion" . -}}{{- end -}}
+{{- with .ncclBridge }}{{- $_ := set $variant "ncclBridge" . -}}{{- end -}}
 {{- $variants = append $variants $variant -}}
 {{- end -}}
 {{- toJson $variants -}}
