@@ -55,6 +55,7 @@ class Faults(StatusModel):
     ecc_uncorrected: int = Field(default=0, description="Errors that could not be corrected.")
     remap_pending: bool = Field(default=False, description="Whether memory is replaced at the next reset.")
     remap_failed: bool = Field(default=False, description="Whether no spare memory is left to replace what is broken.")
+    recovery: str = Field(default="", description="What the driver asks for, e.g. gpu-reset; empty for nothing.")
 
 
 class Device(StatusModel):
@@ -93,7 +94,26 @@ class Interface(StatusModel):
     name: str
     addresses: tuple[str, ...] = ()
     speed_mbps: int = Field(default=0, description="Link speed in Mbit/s; 0 when the driver does not say.")
+    mtu: int = Field(default=0, description="Largest packet in bytes; 0 when unknown.")
     up: bool = False
+
+
+class RdmaDevice(StatusModel):
+    """An RDMA device (InfiniBand, RoCE)."""
+
+    name: str = Field(description="As in NCCL_IB_HCA, e.g. mlx5_0.")
+    active_ports: int = Field(default=0, description="Ports that are active.")
+    rate: str = Field(default="", description="Rate of its first active port, in the kernel's words.")
+    link: str = Field(default="", description="InfiniBand or Ethernet.")
+
+
+class GoneDevice(StatusModel):
+    """A device that was there since the machine started, and is not any more."""
+
+    vendor: str
+    uuid: str = Field(description="The driver's own identity of the device.")
+    name: str = "unknown"
+    pci: str = ""
 
 
 class Host(StatusModel):
@@ -103,8 +123,11 @@ class Host(StatusModel):
     cpu_model: str = ""
     memory_bytes: int = Field(default=0, description="Memory in bytes.")
     kernel: str = ""
+    boot_id: str = Field(default="", description="Differs for each start of the machine.")
     glibc: str = Field(default="", description="C library of the prober's image.")
     interfaces: tuple[Interface, ...] = ()
+    rdma: tuple[RdmaDevice, ...] = ()
+    locked_memory_bytes: int | None = Field(default=None, description="Limit on locked memory; none when unset.")
     nccl: dict[str, str] = Field(default_factory=dict, description="NCCL and RCCL on the host: path and version.")
     clock_offset_seconds: float | None = Field(
         default=None, description="Node's clock minus the API server's, in seconds (resolution 1 s)."
@@ -117,6 +140,8 @@ class Sentinel(StatusModel):
     path: str
     sha256: str = Field(default="", description="Hash of its content; empty when it could not be read.")
     error: str = ""
+    errno: int = Field(default=0, description="The system's number of the error.")
+    answered: bool = Field(default=True, description="Whether the look ended within its time limit.")
 
 
 class DeepDevice(StatusModel):
@@ -207,6 +232,7 @@ class Report(StatusModel):
     host: Host = Field(default_factory=Host)
     drivers: dict[str, Driver] = Field(default_factory=dict, description="By vendor.")
     devices: tuple[Device, ...] = ()
+    gone: tuple[GoneDevice, ...] = Field(default=(), description="Devices that vanished since the machine started.")
     fingerprints: dict[str, str] = Field(default_factory=dict, description="Hash of hardware and driver, by vendor.")
     sentinel: Sentinel | None = None
     checks: tuple[Check, ...] = ()

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.aio import client
 
 from fdl_api.report import DeepDevice, DeepFacts, deep_pod_name, of_node
+from fdl_prober.access import Access
 from fdl_prober.loop import Prober
 from fdl_prober.server import Server, ServerError
 from fdl_prober.settings import Settings
@@ -74,8 +74,8 @@ class Installed:
         return str(answer.body["status"]["token"])
 
 
-def rendered(binaries: Path, release: str) -> list[dict[str, Any]]:
-    """The prober's objects as the chart makes them."""
+def rendered(binaries: Path, release: str, *values: str) -> list[dict[str, Any]]:
+    """The prober's objects as the chart makes them; ``values`` are as for ``helm --set``."""
     show = [argument for part in PARTS for argument in ("--show-only", f"templates/{part}.yaml")]
     command = [
         str(binaries / "helm"),
@@ -85,6 +85,7 @@ def rendered(binaries: Path, release: str) -> list[dict[str, Any]]:
         "--namespace",
         release,
         *show,
+        *(word for value in values for word in ("--set", value)),
     ]
     text = subprocess.run(command, check=True, capture_output=True, timeout=60, text=True).stdout
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]
@@ -293,23 +294,48 @@ def test_other_writers_of_nodes_are_not_concerned(installed: Installed) -> None:
     assert installed.admin.request("PATCH", f"/api/v1/nodes/{installed.other}", change, MERGE).code == 200
 
 
+def daemon_sets(manifests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Pod specs of the two DaemonSets, by component."""
+    found = [manifest for manifest in manifests if manifest["kind"] == "DaemonSet"]
+    return {
+        item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]["spec"] for item in found
+    }
+
+
+def test_the_hosts_processes_are_shared_only_when_asked_and_only_on_nodes_with_devices(crds: ApiServer) -> None:
+    assert not any("hostPID" in pod for pod in daemon_sets(rendered(crds.bin, "r")).values())
+    asked = daemon_sets(rendered(crds.bin, "r", "prober.staleProcesses=true"))
+    assert (asked["prober-gpu"].get("hostPID"), "hostPID" in asked["prober"]) == (True, False)
+    (container,) = asked["prober-gpu"]["containers"]
+    assert {"name": "FDL_STALE_PROCESSES", "value": "true"} in container["env"]
+
+
+def test_volumes_are_mounted_as_they_are_used(crds: ApiServer) -> None:
+    values = ("prober.volumes[0].claim=d", "prober.volumes[1].claim=c", "prober.volumes[1].kind=checkpoints")
+    for pod in daemon_sets(rendered(crds.bin, "r", *values)).values():
+        (container,) = pod["containers"]
+        told = {entry["name"]: entry.get("value") for entry in container["env"]}
+        assert (told["FDL_DATA_FOLDERS"], told["FDL_CHECKPOINT_FOLDERS"]) == ("/volumes/0", "/volumes/1")
+        mounts = {mount["mountPath"]: mount.get("readOnly") for mount in container["volumeMounts"]}
+        assert (mounts["/volumes/0"], mounts["/volumes/1"]) == (True, False)
+        claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in pod["volumes"]}
+        assert claims["volume-1"] == {"claimName": "c", "readOnly": False}
+
+
 # --- the prober -----------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def running(release: Installed, tmp_path: Path, **settings: Any) -> AsyncIterator[Prober]:
     """The prober with its own token, on a machine without devices."""
-    configuration = client.Configuration()
-    configuration.host = release.prober.url
-    configuration.ssl_ca_cert = str(release.prober.ca_file)
-    configuration.api_key = {"BearerToken": release.prober.token}
-    configuration.api_key_prefix = {"BearerToken": "Bearer"}
+    token = tmp_path / "token"
+    token.write_text(release.prober.token)
+    access = Access(release.prober.url, Path(release.prober.ca_file), token)
     values: dict[str, Any] = {"driver_roots": (), "sysfs_root": tmp_path, "dev_root": tmp_path} | settings
     own = Settings(node=release.own, namespace=release.namespace, **values)
-    async with client.ApiClient(configuration) as api:
-        prober = Prober(own, Server(api, release.own, release.namespace))
-        await prober.start()
-        yield prober
+    prober = Prober(own, Server(access, release.own, release.namespace))
+    await prober.start()
+    yield prober
 
 
 def fdl_labels(node: dict[str, Any]) -> dict[str, str]:

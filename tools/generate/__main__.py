@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from fdl_api import crd
+from fdl_api.checks import page as checks
 from tools.generate import chart, cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +21,7 @@ def main() -> int:
         _write(files)
     files |= chart.generated(ROOT)
     files[ROOT / "docs/reference/cli.md"] = cli.page()
+    files[ROOT / "docs/reference/checks.md"] = checks.page()
     stale = sorted(path for path, text in files.items() if not path.exists() or path.read_text() != text)
     if not check:
         _write(files)

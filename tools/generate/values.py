@@ -145,6 +145,19 @@ class Sentinel(Values):
     path: str = Field(default="", description="Path of the file within the volume, without a leading slash.")
 
 
+class ProberVolume(Values):
+    """A volume that every node should be able to use."""
+
+    claim: Annotated[str, Field(min_length=1, max_length=253)] = Field(
+        description="PersistentVolumeClaim in the release's namespace that all nodes can mount."
+    )
+    kind: Literal["data", "checkpoints"] = Field(
+        default="data",
+        description="data is mounted read-only, read, and timed once an hour; checkpoints is mounted for writing, and "
+        "a file is made there and removed at each look.",
+    )
+
+
 class Prober(Pod):
     """The prober's DaemonSet."""
 
@@ -185,6 +198,17 @@ class Prober(Pod):
     )
     sentinel: Sentinel = Field(
         default_factory=Sentinel, description="File of a shared volume that all nodes should see alike."
+    )
+    volumes: list[ProberVolume] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Volumes whose access, space and speed are checked on each node. A node that cannot mount one has "
+        "no prober, which the operator tells as report-age.",
+    )
+    stale_processes: bool = Field(
+        default=False,
+        description="Whether its pods on nodes with GPUs see the host's processes (hostPID), to find those that hold "
+        "device memory and belong to no pod.",
     )
 
 

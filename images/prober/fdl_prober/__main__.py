@@ -6,25 +6,23 @@ import os
 import signal
 import sys
 
-from fdl_prober import local
+from fdl_prober.access import AccessError, in_cluster
+from fdl_prober.loop import Prober
+from fdl_prober.server import Server
 from fdl_prober.settings import Settings, SettingsError, from_env, local_from_env
 
 
 async def serve(settings: Settings) -> None:
-    """Run the loop until SIGTERM or SIGINT."""
-    # A machine outside a cluster needs none of the client's packages.
-    from kubernetes.aio import client, config  # noqa: PLC0415
+    """Run the loop until SIGTERM or SIGINT.
 
-    from fdl_prober.loop import Prober  # noqa: PLC0415
-    from fdl_prober.server import Server  # noqa: PLC0415
-
-    configuration = client.Configuration()
-    config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    Raises:
+        AccessError: this is no pod with a service account.
+    """
+    access = in_cluster(os.environ)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with client.ApiClient(configuration) as api:
-        await Prober(settings, Server(api, settings.node, settings.namespace)).run(stop)
+    await Prober(settings, Server(access, settings.node, settings.namespace)).run(stop)
 
 
 def main() -> int:
@@ -34,12 +32,13 @@ def main() -> int:
     )
     try:
         if sys.argv[1:]:
+            from fdl_prober import local  # noqa: PLC0415 - the DaemonSet needs neither its options nor YAML
+
             return local.main(sys.argv[1:], local_from_env(os.environ))
-        settings = from_env(os.environ)
-    except SettingsError as error:
+        asyncio.run(serve(from_env(os.environ)))
+    except (SettingsError, AccessError) as error:
         logging.getLogger("fdl_prober").error("%s", error)
         return 2
-    asyncio.run(serve(settings))
     return 0
 
 

@@ -23,8 +23,8 @@ class Ended:
     error: str = ""
 
 
-async def run_module(module: str, argument: str, limit_seconds: float) -> Ended:
-    """Run ``python -m module argument`` and kill it at its limit.
+async def run_module(module: str, *arguments: str, limit_seconds: float) -> Ended:
+    """Run ``python -m module arguments`` and kill it at its limit.
 
     A process that hangs inside a driver or a dead mount survives even SIGKILL until the kernel lets it go; it is
     waited for only briefly then.
@@ -33,7 +33,7 @@ async def run_module(module: str, argument: str, limit_seconds: float) -> Ended:
         sys.executable,
         "-m",
         module,
-        argument,
+        *arguments,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -9,17 +9,13 @@ from fdl_api.cluster import Variant
 from fdl_api.coverage import Kernels, auto_variant, covered, lowest
 from fdl_api.report import DeepResult, Report
 from fdl_prober import checks, deep
+from fdl_prober.checks.nccl import major_minor
 from fdl_prober.facts import Facts, fingerprints, known_kernels, spoken
 
 
 def label_value(text: str) -> str:
     """Text as a label's value: at most 63 letters, digits and ``.-_``, with letters or digits at the ends."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("._-")
-
-
-def major_minor(version: str) -> str:
-    """``2.27.3`` is ``2.27``; NCCL releases of one major.minor work together."""
-    return ".".join(version.split(".")[:2])
 
 
 def gpu_vendor(facts: Facts) -> str:
@@ -78,6 +74,9 @@ def _coverage(facts: Facts, kernels: Kernels) -> str:
 
 
 def _auto_labels(facts: Facts) -> dict[str, str]:
+    """What ``auto`` picks here; nothing while a driver is silent, since what it would answer for is not known."""
+    if not facts.all_answer:
+        return {}
     by_name = {variant.name: variant for variant in facts.variants}
     kernels = [known_kernels(variant, facts.deep.get(variant.name)) for variant in facts.variants]
     chosen = auto_variant(kernels, [device.arch for device in facts.devices])
@@ -132,10 +131,11 @@ def report(facts: Facts, now: datetime) -> Report:
         prober_version=VERSION,
         simulated=facts.simulated,
         local=facts.local,
-        ready=not any(check.blocking and check.severity == "fail" for check in results),
+        ready=not any(check.blocking and check.severity in ("fail", "unknown") for check in results),
         host=facts.host,
         drivers=dict(facts.drivers),
         devices=facts.devices,
+        gone=facts.gone,
         fingerprints=fingerprints(facts.devices, facts.drivers, facts.host),
         sentinel=facts.sentinel,
         checks=results,

@@ -15,6 +15,14 @@ from fdl_prober.facts import Facts, fingerprints, image_to_check, known_kernels
 
 RETRY_FIRST: Final = timedelta(minutes=10)
 RETRY_LAST: Final = timedelta(hours=6)
+IMAGE_REASONS: Final = {
+    "ErrImagePull": "ImagePullBackOff",
+    "ImagePullBackOff": "ImagePullBackOff",
+    "ErrImageNeverPull": "ErrImageNeverPull",
+    "InvalidImageName": "InvalidImageName",
+    "RegistryUnavailable": "RegistryUnavailable",
+}
+"""The kubelet's reasons for a container that waits for its image; the first two take turns and are told as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,22 @@ def finished(pods: Iterable[Mapping[str, Any]], node: str) -> dict[str, Finished
             message=ended.get("message", ""),
             reason=status.get("reason") or ended.get("reason") or status["phase"],
         )
+    return found
+
+
+def image_trouble(pods: Iterable[Mapping[str, Any]], node: str, asked: Iterable[DeepWanted]) -> dict[str, str]:
+    """Variants whose deep check waits here because the kubelet cannot get the image, with the kubelet's reason.
+
+    Its message is left out: it changes with every try.
+    """
+    names = {deep_pod_name(node, want): want for want in asked}
+    found: dict[str, str] = {}
+    for pod in pods:
+        want = names.get(pod["metadata"]["name"])
+        for container in (pod.get("status") or {}).get("containerStatuses") or []:
+            reason = ((container.get("state") or {}).get("waiting") or {}).get("reason", "")
+            if want is not None and reason in IMAGE_REASONS:
+                found[want.variant] = f"{IMAGE_REASONS[reason]} ({want.image})"
     return found
 
 

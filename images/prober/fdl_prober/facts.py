@@ -1,13 +1,14 @@
 """What the checks and labels are decided from: an observation brought into the report's terms. Pure."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fdl_api.cluster import Variant
 from fdl_api.coverage import Kernels
 from fdl_api.labels import GPU_VENDORS
-from fdl_api.report import DeepFacts, DeepResult, Device, Driver, Host, Sentinel
+from fdl_api.report import DeepFacts, DeepResult, Device, Driver, GoneDevice, Host, Sentinel
+from fdl_prober import history
 from fdl_prober.observe import Observation
 
 
@@ -21,12 +22,15 @@ class Facts:
         devices: GPUs that a driver answers for.
         drivers: state of each GPU vendor's driver.
         plugged: vendors whose GPUs are there, driver or not.
-        closed_devices: device files that members could not open.
+        gone: devices that were there since the machine started and are not any more.
+        seen: the observation itself, for what needs no bringing over.
         host: the machine.
         sentinel: the shared volume's file, if one is configured.
         variants: trainer images of the cluster, in their order.
         cluster_known: whether the FdlCluster could be read at all.
         deep: newest deep check by variant, only those that are still about this hardware and image.
+        socket_interface: the interface for collectives that the cluster names for this node; empty for none.
+        image_trouble: variants whose image the kubelet cannot get, with its words.
         local: whether this is a machine outside of any cluster, where programs run without containers.
     """
 
@@ -35,12 +39,15 @@ class Facts:
     devices: tuple[Device, ...] = ()
     drivers: Mapping[str, Driver] = field(default_factory=dict)
     plugged: frozenset[str] = frozenset()
-    closed_devices: tuple[str, ...] = ()
+    gone: tuple[GoneDevice, ...] = ()
+    seen: Observation = field(default_factory=Observation)
     host: Host = field(default_factory=Host)
     sentinel: Sentinel | None = None
     variants: tuple[Variant, ...] = ()
     cluster_known: bool = True
     deep: Mapping[str, DeepResult] = field(default_factory=dict)
+    socket_interface: str = ""
+    image_trouble: Mapping[str, str] = field(default_factory=dict)
     local: bool = False
 
     def of(self, vendor: str) -> tuple[Device, ...]:
@@ -56,6 +63,13 @@ class Facts:
         """Vendors with at least one device that works."""
         return tuple(vendor for vendor in GPU_VENDORS if self.of(vendor))
 
+    @property
+    def all_answer(self) -> bool:
+        """Whether the drivers of all GPUs in the node are ready: else it is not known what the node has."""
+        return all(driver.state == "ready" for driver in self.drivers.values()) and not (
+            self.plugged - self.drivers.keys() - set(self.vendors)
+        )
+
 
 def nvidia_driver(seen: Observation) -> Driver:
     """State of NVIDIA's driver. A library without any GPU plugged in (a CPU node of one image) is no fault."""
@@ -69,12 +83,14 @@ def nvidia_driver(seen: Observation) -> Driver:
         )
     if not plugged and (answer.missing or not answer.library):
         return Driver(state="absent")
-    return Driver(state="not-ready", source=answer.library, detail=answer.error)
+    return Driver(state="not-ready", version=answer.driver, source=answer.library, detail=answer.error)
 
 
 def amd_driver(seen: Observation) -> Driver:
     """State of AMD's driver. ``hidden`` nodes are GPUs that the kernel does not show to this container."""
     report, plugged = seen.kfd, seen.plugged.get("amd", 0)
+    if "kfd" in seen.silent:
+        return Driver(state="not-ready", detail=seen.silent["kfd"])
     version = report.driver or (f"kernel {seen.host.kernel}" if report.source else "")
     if report.devices and not report.error and not report.hidden:
         return Driver(state="ready", version=version, source=report.source)
@@ -136,10 +152,31 @@ def gather(
     cluster_known: bool,
     deep: Mapping[str, DeepResult],
     clock_offset_seconds: float | None,
+    known: Iterable[GoneDevice] = (),
+    socket_interface: str = "",
+    image_trouble: Mapping[str, str] | None = None,
     local: bool = False,
 ) -> Facts:
-    """Bring an observation into the report's terms."""
-    devices = (*seen.nvml.devices, *seen.kfd.devices)
+    """Bring an observation into the report's terms.
+
+    Args:
+        node: name of the node or machine.
+        seen: the observation.
+        simulated: whether the devices are simulated.
+        variants: trainer images of the cluster, in their order.
+        cluster_known: whether the FdlCluster could be read at all.
+        deep: newest deep checks, also those of other hardware and images, which are left out.
+        clock_offset_seconds: this clock minus the API server's, in seconds.
+        known: devices that were there since the machine started.
+        socket_interface: the interface for collectives that the cluster names for this node; empty for none.
+        image_trouble: variants whose image the kubelet cannot get, with its words.
+        local: whether this is a machine outside of any cluster.
+    """
+    identities = {gpu.address: gpu.identity for gpu in seen.pci}
+    devices = tuple(
+        device if device.pci_id else device.model_copy(update={"pci_id": identities.get(device.pci, "")})
+        for device in (*seen.nvml.devices, *seen.kfd.devices)
+    )
     drivers = {"nvidia": nvidia_driver(seen), "amd": amd_driver(seen)}
     drivers = {vendor: driver for vendor, driver in drivers.items() if driver.state != "absent"}
     own = fingerprints(devices, drivers, seen.host)
@@ -151,17 +188,21 @@ def gather(
         and result.image == image_to_check(images[name], variants, simulated)
         and result.fingerprint == own.get(images[name].vendor)
     }
+    answering = {vendor for vendor, driver in drivers.items() if driver.state == "ready"}
     return Facts(
         node=node,
         simulated=simulated,
         devices=devices,
         drivers=drivers,
         plugged=frozenset(seen.plugged) | {device.vendor for device in devices},
-        closed_devices=seen.closed_devices,
+        gone=history.gone(known, devices, answering),
+        seen=seen,
         host=seen.host.model_copy(update={"clock_offset_seconds": clock_offset_seconds}),
         sentinel=seen.sentinel,
         variants=variants,
         cluster_known=cluster_known,
         deep=valid,
+        socket_interface=socket_interface,
+        image_trouble=image_trouble or {},
         local=local,
     )

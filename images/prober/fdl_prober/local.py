@@ -9,30 +9,51 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
-from fdl_api.cluster import FdlCluster, FdlClusterSpec
-from fdl_api.report import Check, Report, worst
-from fdl_prober import decide
+from fdl_api.cluster import FdlCluster, FdlClusterSpec, Variant
+from fdl_api.labels import GPU_VENDORS
+from fdl_api.report import Check, DeepResult, DeepWanted, Report, worst
+from fdl_prober import decide, deep
+from fdl_prober.child import run_module
 from fdl_prober.facts import gather
-from fdl_prober.observe import observe
-from fdl_prober.settings import Settings
+from fdl_prober.observe import Observer
+from fdl_prober.settings import Folder, Settings
+
+DEEP_SECONDS = 300.0
+OWN = "this-python"
+"""Begin of the name of the variant that stands for the torch of this Python."""
 
 
 class UsageError(ValueError):
     """An argument names something that cannot be used; the text says what and why."""
 
 
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 < number < 1 << 16:
+        raise ValueError(text)
+    return number
+
+
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m fdl_prober --local", description=__doc__)
-    parser.add_argument("--local", action="store_true", required=True, help="survey this machine, without a cluster")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--cluster", type=Path, help="file with an FdlCluster, whose variants are matched with devices")
-    parser.add_argument("--sentinel", type=Path, help="file on a shared volume to hash")
+    add = parser.add_argument
+    add("--local", action="store_true", required=True, help="survey this machine, without a cluster")
+    add("--json", action="store_true", help="print the report as JSON")
+    add("--cluster", type=Path, metavar="FILE", help="an FdlCluster manifest, whose variants and fabric are judged by")
+    add("--deep", action="store_true", help="run one real kernel per device with the torch of this Python")
+    add("--data", type=Path, action="append", default=[], metavar="FOLDER", help="folder with data, to be read")
+    add("--checkpoints", type=Path, action="append", default=[], metavar="FOLDER", help="folder to be written to")
+    add("--sentinel", type=Path, metavar="FILE", help="file on a shared volume, to be hashed")
+    add("--socket-interface", default="", metavar="NAME", help="network interface for collectives")
+    add("--port", type=_port, action="append", default=[], metavar="N", help="port that should be free")
+    add("--variant-file", type=Path, metavar="FILE", help="description of this machine's torch (variant.json)")
     return parser.parse_args(words)
 
 
@@ -51,25 +72,67 @@ def cluster_spec(path: Path | None) -> FdlClusterSpec | None:
         raise UsageError(f"{path} is no FdlCluster that can be used: {error}") from error
 
 
-async def survey(settings: Settings, spec: FdlClusterSpec | None, now: datetime) -> Report:
+def told(settings: Settings, options: argparse.Namespace) -> Settings:
+    """The settings, with what the command line adds."""
+    folders = [Folder(path) for path in options.data] + [Folder(path, "checkpoints") for path in options.checkpoints]
+    return replace(
+        settings,
+        folders=(*settings.folders, *folders),
+        sentinel=options.sentinel or settings.sentinel,
+        ports=tuple(options.port) or settings.ports,
+        variant_file=options.variant_file or settings.variant_file,
+        stale_processes=True,
+    )
+
+
+async def own_torch(vendor: str, fingerprint: str, now: datetime) -> tuple[Variant, DeepResult]:
+    """The torch of this Python as a variant, after it ran one real kernel per device of a vendor."""
+    name = f"{OWN}-{vendor}"
+    words = ("--variant", name, "--vendor", vendor)
+    ended = await run_module("fdl_trainer.deepcheck", *words, limit_seconds=DEEP_SECONDS)
+    said = (ended.output.decode(errors="replace").splitlines() or [""])[-1]
+    reason = f"a limit of {DEEP_SECONDS:g} s" if ended.code is None else ended.error or f"code {ended.code}"
+    want = DeepWanted(variant=name, vendor=vendor, image=sys.executable, fingerprint=fingerprint)
+    result = deep.judge(deep.FinishedPod(name, want.image, said, reason), want, now)
+    archs = result.facts.archs if result.facts and vendor != "cpu" else ()
+    return Variant.model_validate({"name": name, "vendor": vendor, "image": want.image, "archs": archs}), result
+
+
+async def survey(
+    settings: Settings, spec: FdlClusterSpec | None, now: datetime, interface: str = "", run_kernels: bool = False
+) -> Report:
     """Look at this machine once and judge what was seen.
 
     Args:
         settings: where to look.
         spec: the cluster whose variants are matched with the devices, if any.
         now: time of the report, aware of its time zone.
+        interface: the network interface for collectives; empty for none.
+        run_kernels: whether to run a kernel on each device with the torch of this Python.
     """
-    facts = gather(
-        settings.node,
-        await observe(settings, simulated=False),
-        simulated=False,
-        variants=spec.variants if spec else (),
-        cluster_known=spec is not None,
-        deep={},
-        clock_offset_seconds=None,
-        local=True,
-    )
-    return decide.report(facts, now)
+    seen = await Observer(settings, local=True).look(simulated=False)
+    variants, checked = (spec.variants if spec else ()), dict[str, DeepResult]()
+
+    def judged() -> Report:
+        facts = gather(
+            settings.node,
+            seen,
+            simulated=False,
+            variants=variants,
+            cluster_known=spec is not None,
+            deep=checked,
+            clock_offset_seconds=None,
+            socket_interface=interface,
+            local=True,
+        )
+        return decide.report(facts, now)
+
+    if run_kernels:
+        before = judged().fingerprints
+        for vendor in [vendor for vendor in (*GPU_VENDORS, "cpu") if vendor in before]:
+            variant, result = await own_torch(vendor, before[vendor], now)
+            variants, checked[variant.name] = (*variants, variant), result
+    return judged()
 
 
 def line(check: Check) -> str:
@@ -95,6 +158,7 @@ def main(words: Sequence[str] | None, settings: Settings) -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2
-    report = asyncio.run(survey(settings, spec, datetime.now(UTC)))
+    own, now = told(settings, options), datetime.now(UTC)
+    report = asyncio.run(survey(own, spec, now, options.socket_interface, options.deep))
     print(render(report, options.json))
     return 0 if worst(report.checks) in ("pass", "warn") else 1

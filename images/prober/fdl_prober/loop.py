@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from fdl_api import labels
-from fdl_api.cluster import ProberSpec, Variant
-from fdl_api.report import DeepResult, Report, of_node
-from fdl_prober import decide, deep, pace
+from fdl_api.cluster import FabricSpec, ProberSpec, Variant
+from fdl_api.report import DeepResult, GoneDevice, Report, of_node
+from fdl_prober import decide, deep, history, pace
 from fdl_prober.facts import gather
-from fdl_prober.observe import Observation, observe
+from fdl_prober.observe import Observation, Observer
 from fdl_prober.server import Server, ServerError
 from fdl_prober.settings import Settings
 
@@ -26,14 +27,18 @@ class State:
     """What a prober remembers between two looks. All of it can be lost: the node's annotation brings it back."""
 
     simulated: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
     written: tuple[Mapping[str, str], Report] | None = None
     report: Report | None = None
     generation: int | None = None
     variants: tuple[Variant, ...] = ()
+    fabric: FabricSpec | None = None
     max_age_seconds: int = field(default_factory=lambda: ProberSpec().report_max_age_seconds)
     cluster_known: bool = False
     cluster_asked: datetime | None = None
     deep: dict[str, DeepResult] = field(default_factory=dict)
+    image_trouble: dict[str, str] = field(default_factory=dict)
+    known: tuple[GoneDevice, ...] | None = None
     waits: int = 0
 
 
@@ -42,6 +47,14 @@ def is_simulated(node: Mapping[str, object]) -> bool:
     metadata = node["metadata"]
     assert isinstance(metadata, Mapping)
     return (metadata.get("labels") or {}).get(labels.SIMULATED) == "true"
+
+
+def socket_interface(fabric: FabricSpec | None, node_labels: Mapping[str, str]) -> str:
+    """The interface that the cluster names for a node: of the first group whose labels the node has; empty for none."""
+    for group in fabric.groups if fabric else ():
+        if group.node_selector.items() <= node_labels.items():
+            return group.socket_interface
+    return ""
 
 
 class Prober:
@@ -59,6 +72,7 @@ class Prober:
         self._settings = settings
         self._server = server
         self._now = now
+        self._observer = Observer(settings)
         self.state = State()
 
     async def start(self) -> None:
@@ -68,11 +82,15 @@ class Prober:
             ServerError: the node cannot be read.
         """
         node = await self._server.node()
-        self.state.simulated = is_simulated(node)
+        self._take_in(node)
         before = of_node(node["metadata"].get("annotations"))
         if before is not None:
             self.state.report = before
             self.state.deep = dict(before.deep)
+
+    def _take_in(self, node: Mapping[str, Any]) -> None:
+        self.state.simulated = is_simulated(node)
+        self.state.labels = node["metadata"].get("labels") or {}
 
     async def _learn_cluster(self) -> None:
         """Refresh variants when the FdlCluster's spec changed; keep the known ones when the server does not answer."""
@@ -83,19 +101,23 @@ class Prober:
         generation = await self._server.cluster_generation()
         state.cluster_asked = now
         if generation is None:
-            state.cluster_known, state.generation, state.variants = False, None, ()
+            state.cluster_known, state.generation, state.variants, state.fabric = False, None, (), None
         elif generation != state.generation or not state.cluster_known:
             spec = (await self._server.cluster()).spec
             state.variants, state.max_age_seconds = spec.variants, spec.prober.report_max_age_seconds
+            state.fabric = spec.fabric
             state.generation, state.cluster_known = generation, True
 
     async def _learn_deep(self) -> None:
         """Read the pods that answer what the last report asked for. Asks the server only while something is wanted."""
         report = self.state.report
         if report is None or not report.deep_wanted:
+            self.state.image_trouble = {}
             return
-        pods = deep.finished(await self._server.deep_pods(), self._settings.node)
-        self.state.deep = deep.collect(self.state.deep, self._settings.node, report.deep_wanted, pods, self._now())
+        node, items = self._settings.node, await self._server.deep_pods()
+        self.state.image_trouble = deep.image_trouble(items, node, report.deep_wanted)
+        pods = deep.finished(items, node)
+        self.state.deep = deep.collect(self.state.deep, node, report.deep_wanted, pods, self._now())
 
     async def step(self) -> bool:
         """One look, and a write if there is something to say.
@@ -113,11 +135,12 @@ class Prober:
                 if not self.state.cluster_known and not error.refused:
                     raise  # a report without variants would take their labels away
                 log.warning("%s; going on with what is known", error)
-        seen = await observe(self._settings, self.state.simulated)
-        return await self._publish(seen)
+        return await self._publish(await self._observer.look(self.state.simulated))
 
     async def _publish(self, seen: Observation) -> bool:
         state, now = self.state, self._now()
+        if state.known is None:
+            state.known = history.remembered(state.report, seen.host.boot_id)
         facts = gather(
             self._settings.node,
             seen,
@@ -126,7 +149,11 @@ class Prober:
             cluster_known=state.cluster_known,
             deep=state.deep,
             clock_offset_seconds=self._server.clock_offset_seconds,
+            known=state.known,
+            socket_interface=socket_interface(state.fabric, state.labels),
+            image_trouble=state.image_trouble,
         )
+        state.known = history.update(state.known, facts.devices)
         desired = decide.desired(facts, now)
         waiting = not state.cluster_known or any(driver.state == "not-ready" for driver in facts.drivers.values())
         state.waits = state.waits + 1 if waiting else 0
@@ -136,7 +163,7 @@ class Prober:
         node = await self._server.apply(decide.apply_body(self._settings.node, *desired))
         self._log_changes(desired)
         state.written, state.report, state.deep = desired, desired[1], dict(facts.deep)
-        state.simulated = is_simulated(node)
+        self._take_in(node)
         return True
 
     def _log_changes(self, desired: tuple[Mapping[str, str], Report]) -> None:

@@ -13,6 +13,7 @@ from pydantic import Field
 from fdl_api.model import StatusModel
 from fdl_api.report import Device
 from fdl_prober.child import run_module
+from fdl_prober.processes import Holding
 from fdl_prober.settings import LOADER
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -61,6 +62,7 @@ class NvmlReport(StatusModel):
     cuda: str = ""
     devices: tuple[Device, ...] = ()
     lost: tuple[LostDevice, ...] = ()
+    holdings: tuple[Holding, ...] = Field(default=(), description="Processes that hold memory of the devices.")
 
 
 def candidates(roots: Iterable[str]) -> list[str]:
@@ -90,7 +92,7 @@ def loadable(library: str) -> bool:
 
 async def _ask(library: str, limit_seconds: float) -> NvmlReport:
     """What one library says; a process that died or wrote nonsense says nothing about the devices."""
-    ended = await run_module("fdl_prober.children.nvml", library, limit_seconds)
+    ended = await run_module("fdl_prober.children.nvml", library, limit_seconds=limit_seconds)
     if ended.code is None:
         error = f"NVML did not answer within {limit_seconds:g} s"
         return NvmlReport(library=library, unknown=True, error=error)

@@ -1,13 +1,28 @@
-"""One look at the node: every source, no judgement."""
+"""One look at the node: every source with its own time limit, no judgement."""
 
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from fdl_api.report import Host, Sentinel
-from fdl_prober import host, kfd, nvml, pci, sentinel
+from fdl_prober import box, devfiles, host, kfd, nvml, pci, processes, volumes
+from fdl_prober.bounded import Bounded, StuckError
+from fdl_prober.box import Box
+from fdl_prober.devfiles import DeviceFile
+from fdl_prober.kernellog import KernelLog, Xid
 from fdl_prober.kfd import KfdReport
 from fdl_prober.nvml import NvmlReport
-from fdl_prober.settings import Settings
+from fdl_prober.pci import PciGpu
+from fdl_prober.processes import Holder, Holding
+from fdl_prober.settings import Folder, Settings
+from fdl_prober.volumes import Seen
+
+LIMIT_SECONDS = 10.0
+READ_AGAIN_SECONDS = 3600.0
+KFD_FILE = "/dev/kfd"
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +32,30 @@ class Observation:
     Attributes:
         nvml: NVIDIA's answer.
         kfd: AMD's topology.
-        plugged: GPUs by PCI identity, by vendor.
+        plugged: number of GPUs by PCI identity, by vendor.
+        pci: those GPUs.
         host: the machine.
-        closed_devices: device files that members could not open.
+        device_files: files that open the devices.
+        xids: NVIDIA's messages in the kernel log.
+        holders: processes that hold device memory, where they are asked for.
         sentinel: the shared volume's file, if one is configured.
+        volumes: folders that the prober was told of.
+        box: what counts only outside of a cluster.
+        silent: sources that gave no answer, with the reason.
     """
 
     nvml: NvmlReport = field(default_factory=NvmlReport)
     kfd: KfdReport = field(default_factory=KfdReport)
-    plugged: dict[str, int] = field(default_factory=dict)
+    plugged: Mapping[str, int] = field(default_factory=dict)
+    pci: tuple[PciGpu, ...] = ()
     host: Host = field(default_factory=Host)
-    closed_devices: tuple[str, ...] = ()
+    device_files: tuple[DeviceFile, ...] = ()
+    xids: tuple[Xid, ...] = ()
+    holders: tuple[Holder, ...] = ()
     sentinel: Sentinel | None = None
+    volumes: Mapping[Folder, Seen] = field(default_factory=dict)
+    box: Box | None = None
+    silent: Mapping[str, str] = field(default_factory=dict)
 
 
 def sources(settings: Settings, simulated: bool) -> tuple[tuple[str, ...], Path]:
@@ -41,28 +68,89 @@ def sources(settings: Settings, simulated: bool) -> tuple[tuple[str, ...], Path]
     return (str(settings.simulated_root / "nvidia"),), settings.simulated_root / "amd/sys"
 
 
-async def observe(settings: Settings, simulated: bool) -> Observation:
-    """Look at the node once. Every step has its own time limit.
+class Observer:
+    """Looks again and again; remembers what is stuck, how far the kernel log was read, and when reading was timed.
 
     Args:
         settings: where to look.
-        simulated: whether the node is labelled as one with simulated devices.
+        local: whether this is a machine outside of a cluster.
+        clock: seconds that never go back.
     """
-    roots, sysfs = sources(settings, simulated)
-    answer = await nvml.observe(roots)
-    topology = kfd.observe(sysfs)
-    files = [device.device_node for device in (*answer.devices, *topology.devices) if device.device_node]
-    files += ["/dev/kfd"] if topology.devices else []
-    files += ["/dev/nvidiactl"] if answer.devices else []
-    return Observation(
-        nvml=answer,
-        kfd=topology,
-        plugged={} if simulated else pci.gpus(settings.sysfs_root),
-        host=host.observe(settings.sysfs_root, settings.proc_root, settings.driver_roots),
-        closed_devices=tuple(
-            host.closed_device_files(settings.dev_root / file.removeprefix("/dev/") for file in files)
-            if not simulated
-            else ()
-        ),
-        sentinel=await sentinel.observe(settings.sentinel) if settings.sentinel else None,
-    )
+
+    def __init__(self, settings: Settings, local: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._local = local
+        self._clock = clock
+        self._bounded = Bounded()
+        self._log = KernelLog(settings.kernel_log)
+        self._speeds: dict[Folder, tuple[float, int | None]] = {}
+
+    async def _ask(
+        self, silent: dict[str, str], name: str, empty: Found, look: Callable[..., Found], *args: Any
+    ) -> Found:
+        """A look's answer, or an empty one and its name among the silent."""
+        try:
+            return await self._bounded.run(name, LIMIT_SECONDS, look, *args)
+        except StuckError as error:
+            silent[name] = str(error)
+        except Exception as error:  # whatever a file of a broken driver brings about is no reason to stop
+            silent[name] = f"{type(error).__name__}: {error}"[:300]
+        return empty
+
+    async def look(self, simulated: bool) -> Observation:
+        """Look at the node once.
+
+        Args:
+            simulated: whether the node is labelled as one with simulated devices.
+        """
+        settings, silent = self._settings, dict[str, str]()
+        roots, sysfs = sources(settings, simulated)
+        answer = await nvml.observe(roots)
+        topology = await self._ask(silent, "kfd", KfdReport(), kfd.observe, sysfs)
+        real = not simulated
+        plugged = await self._ask(silent, "pci", tuple[PciGpu, ...](), pci.gpus, settings.sysfs_root) if real else ()
+        machine = await self._ask(
+            silent, "host", Host(), host.observe, settings.sysfs_root, settings.proc_root, settings.driver_roots
+        )
+        files = self._files(answer, topology) if real else []
+        return Observation(
+            nvml=answer,
+            kfd=topology,
+            plugged=pci.count(plugged),
+            pci=plugged,
+            host=machine,
+            device_files=await self._ask(silent, "device-files", (), devfiles.observe, files, self._local),
+            xids=await self._ask(silent, "kernel-log", (), self._log.look) if real and answer.devices else (),
+            holders=await self._holders(silent, answer) if real and settings.stale_processes else (),
+            sentinel=await volumes.sentinel(settings.sentinel) if settings.sentinel else None,
+            volumes={folder: await self._volume(folder) for folder in settings.folders},
+            box=await self._box(silent) if self._local else None,
+            silent=silent,
+        )
+
+    def _files(self, answer: NvmlReport, topology: KfdReport) -> list[Path]:
+        names = [device.device_node for device in (*answer.devices, *topology.devices) if device.device_node]
+        names += [KFD_FILE] if topology.devices else []
+        names += ["/dev/nvidiactl"] if answer.devices else []
+        return [self._settings.dev_root / name.removeprefix("/dev/") for name in dict.fromkeys(names)]
+
+    async def _holders(self, silent: dict[str, str], answer: NvmlReport) -> tuple[Holder, ...]:
+        held = await self._ask(silent, "processes", list[Holding](), processes.kfd_holdings, self._settings.sysfs_root)
+        every = [*answer.holdings, *held]
+        return await self._ask(silent, "processes", (), processes.holders, self._settings.proc_root, every)
+
+    async def _volume(self, folder: Folder) -> Seen:
+        """A folder; how fast it reads is measured now and then only, and known meanwhile."""
+        now = self._clock()
+        measured, speed = self._speeds.get(folder, (-READ_AGAIN_SECONDS, None))
+        due = folder.kind == "data" and now - measured >= READ_AGAIN_SECONDS
+        seen = await volumes.look(folder.path, folder.kind, volumes.READ_SECONDS if due else 0.0)
+        if due and not seen.step and not seen.error:
+            self._speeds[folder] = (now, seen.bytes_per_second)
+            return seen
+        return seen.model_copy(update={"bytes_per_second": speed})
+
+    async def _box(self, silent: dict[str, str]) -> Box:
+        own = self._settings
+        asked = (own.sysfs_root, own.proc_root, own.ports, own.variant_file)
+        return await self._ask(silent, "box", Box(), box.observe, *asked)

@@ -1,5 +1,8 @@
 """GPUs by their PCI identity: what is plugged in, whether or not a driver knows it."""
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 VENDOR_IDS = {"0x10de": "nvidia", "0x1002": "amd"}
@@ -10,16 +13,56 @@ _ACCELERATOR = "0x1200"
 CLASSES = (_VGA, _DISPLAY_3D, _DISPLAY_OTHER, _ACCELERATOR)
 
 
-def gpus(root: Path) -> dict[str, int]:
-    """Number of GPUs by vendor below a sysfs root; vendors without one are left out."""
-    found: dict[str, int] = {}
+@dataclass(frozen=True, slots=True)
+class PciGpu:
+    """A GPU on the bus.
+
+    Attributes:
+        address: e.g. ``0000:c1:00.0``.
+        vendor: ``nvidia`` or ``amd``.
+        identity: PCI vendor and device, e.g. ``1002:74a1``.
+        driver: kernel driver that holds it; empty for none.
+    """
+
+    address: str
+    vendor: str
+    identity: str = ""
+    driver: str = ""
+
+    @property
+    def lent(self) -> bool:
+        """Whether it is kept for virtual machines, so that nothing on this machine may use it."""
+        return self.driver.startswith("vfio")
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def gpus(root: Path) -> tuple[PciGpu, ...]:
+    """GPUs below a sysfs root, by address. One that is unplugged between the listing and the look is left out."""
+    found = []
     devices = root / "bus/pci/devices"
     for device in sorted(devices.iterdir()) if devices.is_dir() else ():
-        try:
-            vendor = VENDOR_IDS.get((device / "vendor").read_text().strip())
-            kind = (device / "class").read_text().strip()
-        except OSError:
-            continue  # unplugged between the listing and the look
-        if vendor is not None and kind.startswith(CLASSES):
-            found[vendor] = found.get(vendor, 0) + 1
-    return found
+        number = _word(device / "vendor")
+        vendor = VENDOR_IDS.get(number)
+        if vendor is None or not _word(device / "class").startswith(CLASSES):
+            continue
+        link = device / "driver"
+        found.append(
+            PciGpu(
+                address=device.name,
+                vendor=vendor,
+                identity=f"{number.removeprefix('0x')}:{_word(device / 'device').removeprefix('0x')}",
+                driver=link.resolve().name if link.is_symlink() else "",
+            )
+        )
+    return tuple(found)
+
+
+def count(found: Iterable[PciGpu]) -> dict[str, int]:
+    """Number of GPUs by vendor; vendors without one are left out."""
+    return dict(Counter(gpu.vendor for gpu in found))

@@ -1,5 +1,6 @@
 """The few calls to the API server that a prober makes."""
 
+import http.client
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -7,11 +8,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlencode
 
-import aiohttp
-from kubernetes.aio import client
-
 from fdl_api import labels
 from fdl_api.cluster import FdlCluster
+from fdl_prober.access import Access
+from fdl_prober.bounded import Bounded, StuckError
 
 TIMEOUT_SECONDS = 20.0
 _CLUSTER = "/apis/fdl.dev/v1alpha1/fdlclusters/default"
@@ -50,8 +50,9 @@ def clock_offset(date: str | None, sent: datetime, received: datetime) -> float 
 class Server:
     """The API server as a prober sees it: its own node, the FdlCluster, the deep-check pods of its node."""
 
-    def __init__(self, api: client.ApiClient, node: str, namespace: str) -> None:
-        self._api = api
+    def __init__(self, access: Access, node: str, namespace: str) -> None:
+        self._access = access
+        self._bounded = Bounded()
         self._node = node
         self._namespace = namespace
         self.clock_offset_seconds: float | None = None
@@ -60,22 +61,24 @@ class Server:
     async def _call(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None, **headers: str
     ) -> dict[str, Any]:
-        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        asked = path + (f"?{urlencode(query)}" if query else "")
         sent_headers = {"Accept": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
-        await self._api.update_params_for_auth(sent_headers, [], ["BearerToken"], path, method, body)
+        content = None if body is None else json.dumps(body).encode()
         sent = datetime.now(UTC)
         try:
-            answer = await self._api.call_api(
-                method, url, header_params=sent_headers, body=body, _request_timeout=TIMEOUT_SECONDS
+            answer = await self._bounded.run(
+                "call", TIMEOUT_SECONDS, self._access.call, method, asked, sent_headers, content, TIMEOUT_SECONDS
             )
-            content: bytes = await answer.read()  # type: ignore[no-untyped-call]
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (OSError, http.client.HTTPException, StuckError) as error:
             raise ServerError(f"{method} {path}: {type(error).__name__}: {error}", 0) from error
-        offset = clock_offset(answer.headers.get("Date"), sent, datetime.now(UTC))
+        offset = clock_offset(answer.date, sent, datetime.now(UTC))
         self.clock_offset_seconds = self.clock_offset_seconds if offset is None else offset
         if answer.status >= 300:
-            raise ServerError(f"{method} {path}: {answer.status}: {_sentence(content)}", answer.status)
-        parsed: dict[str, Any] = json.loads(content)
+            raise ServerError(f"{method} {path}: {answer.status}: {_sentence(answer.content)}", answer.status)
+        try:
+            parsed: dict[str, Any] = json.loads(answer.content)
+        except ValueError as error:
+            raise ServerError(f"{method} {path}: the answer is no JSON: {error}", 0) from error
         return parsed
 
     async def node(self) -> dict[str, Any]:

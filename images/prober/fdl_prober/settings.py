@@ -4,6 +4,9 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
+
+from fdl_api.names import COORDINATOR_PORT
 
 LOADER = ""
 """In place of a driver root: the library that the loader finds, as runtimeClass ``nvidia`` arranges it."""
@@ -11,10 +14,26 @@ LOADER = ""
 DRIVER_ROOTS = (LOADER, "/run/nvidia/driver", "/host")
 LOCAL_DRIVER_ROOTS = (LOADER, "/", "/run/nvidia/driver")
 SIMULATED_ROOT = "/run/fdl/driver"
+GIB = 1 << 30
 
 
 class SettingsError(ValueError):
     """The environment says something that the prober cannot work with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that the prober was told of.
+
+    Attributes:
+        path: where it is.
+        kind: ``data`` is read, ``checkpoints`` written.
+        wanted_bytes: space that should be free for checkpoints, in bytes.
+    """
+
+    path: Path
+    kind: Literal["data", "checkpoints"] = "data"
+    wanted_bytes: int = 20 * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +47,13 @@ class Settings:
         sysfs_root: the kernel's sysfs, with AMD's KFD topology and the PCI devices.
         dev_root: the node's device files.
         simulated_root: folder with ``nvidia/`` and ``amd/sys/`` on nodes labelled as simulated.
+        kernel_log: the kernel's log, read where the process may.
         sentinel: file of the shared volume to hash, if any.
+        folders: for data (``FDL_DATA_FOLDERS``) and checkpoints (``FDL_CHECKPOINT_FOLDERS``), divided by colons.
+        stale_processes: whether to look for processes that hold device memory (``FDL_STALE_PROCESSES=true``); needs
+            the host's process namespace.
+        ports: ports that programs of fdl listen on outside of a cluster.
+        variant_file: description of a trainer image's torch outside of a cluster, if any.
         period_seconds: time between two looks at the node.
         refresh_seconds: age at which an unchanged report is written again; ``None`` for a third of the age that
             the FdlCluster allows, at most 300.
@@ -41,7 +66,12 @@ class Settings:
     dev_root: Path = Path("/dev")
     proc_root: Path = Path("/proc")
     simulated_root: Path = Path(SIMULATED_ROOT)
+    kernel_log: Path = Path("/dev/kmsg")
     sentinel: Path | None = None
+    folders: tuple[Folder, ...] = ()
+    stale_processes: bool = False
+    ports: tuple[int, ...] = (COORDINATOR_PORT,)
+    variant_file: Path | None = None
     period_seconds: float = 30.0
     refresh_seconds: float | None = None
 
@@ -59,11 +89,28 @@ def _seconds(env: Mapping[str, str], key: str, default: float | None, low: float
     return value
 
 
+def _folders(env: Mapping[str, str]) -> tuple[Folder, ...]:
+    wanted = env.get("FDL_CHECKPOINT_BYTES", "")
+    if wanted and not wanted.isdecimal():
+        raise SettingsError(f"FDL_CHECKPOINT_BYTES={wanted!r} is no number of bytes; correct the chart.")
+    space = int(wanted) if wanted else 20 * GIB
+    data = [Folder(Path(path)) for path in env.get("FDL_DATA_FOLDERS", "").split(":") if path]
+    own = env.get("FDL_CHECKPOINT_FOLDERS", "").split(":")
+    return (*data, *(Folder(Path(path), "checkpoints", space) for path in own if path))
+
+
+def _switch(env: Mapping[str, str], key: str) -> bool:
+    text = env.get(key) or "false"
+    if text not in ("true", "false"):
+        raise SettingsError(f"{key}={text!r} is neither true nor false; correct the chart.")
+    return text == "true"
+
+
 def from_env(env: Mapping[str, str]) -> Settings:
     """Read the settings from environment variables.
 
     Raises:
-        SettingsError: the node's name is missing, or a period is no sensible number.
+        SettingsError: the node's name is missing, a number is not sensible, or a switch is neither true nor false.
     """
     node = env.get("FDL_NODE_NAME", "")
     if not node:
@@ -78,7 +125,11 @@ def from_env(env: Mapping[str, str]) -> Settings:
         sysfs_root=Path(env.get("FDL_SYSFS_ROOT") or "/sys"),
         dev_root=Path(env.get("FDL_DEV_ROOT") or "/dev"),
         simulated_root=Path(env.get("FDL_SIMULATED_ROOT") or SIMULATED_ROOT),
+        proc_root=Path(env.get("FDL_PROC_ROOT") or "/proc"),
+        kernel_log=Path(env.get("FDL_KERNEL_LOG") or "/dev/kmsg"),
         sentinel=Path(env["FDL_SENTINEL"]) if env.get("FDL_SENTINEL") else None,
+        folders=_folders(env),
+        stale_processes=_switch(env, "FDL_STALE_PROCESSES"),
         period_seconds=period,
         refresh_seconds=_seconds(env, "FDL_REFRESH_SECONDS", None, 1, 3600),
     )

@@ -186,3 +186,29 @@ def test_a_pod_that_never_had_a_container_is_read() -> None:
 def test_results_of_others_stay() -> None:
     other = {"cuda": passed(facts(GPU))}
     assert deep.collect(other, "n1", [WANT], {}, NOW) == other
+
+
+def waiting(name: str, reason: str) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": "changes with every try"}}
+    return {"metadata": {"name": name}, "status": {"phase": "Pending", "containerStatuses": [{"state": state}]}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("ErrImagePull", "ImagePullBackOff (r/cuda:1)"),
+        ("ImagePullBackOff", "ImagePullBackOff (r/cuda:1)"),
+        ("InvalidImageName", "InvalidImageName (r/cuda:1)"),
+        ("ContainerCreating", None),
+    ],
+)
+def test_an_image_that_cannot_be_pulled_is_told_for_its_variant(reason: str, told: str | None) -> None:
+    want = wanted(facts(GPU))["cuda"]
+    found = deep.image_trouble([waiting(deep_pod_name("n1", want), reason)], "n1", [want])
+    assert found == ({} if told is None else {"cuda": told})
+
+
+def test_the_image_of_another_question_is_nobodys_trouble() -> None:
+    want = wanted(facts(GPU))["cuda"]
+    assert deep.image_trouble([waiting("fdl-deep-cuda-other", "ErrImagePull")], "n1", [want]) == {}
+    assert deep.image_trouble([{"metadata": {"name": deep_pod_name("n1", want)}}], "n1", [want]) == {}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fdl_api import coverage
 from fdl_prober import kfd, pci
 
 DATA = Path(__file__).parent / "data"
@@ -107,8 +108,102 @@ def test_a_device_without_architecture_is_kept(tmp_path: Path) -> None:
 )
 def test_gpus_by_pci_identity(tree: str, gpus: dict[str, int]) -> None:
     """A server's own VGA chip, an Intel display and an NVIDIA audio function are no GPUs of ours."""
-    assert pci.gpus(DATA / tree / "sys") == gpus
+    assert pci.count(pci.gpus(DATA / tree / "sys")) == gpus
 
 
 def test_no_pci_bus_is_no_gpu(tmp_path: Path) -> None:
-    assert pci.gpus(tmp_path) == {}
+    assert pci.gpus(tmp_path) == ()
+
+
+def test_the_kernel_driver_that_holds_a_gpu(tmp_path: Path) -> None:
+    for address, driver in (("0000:01:00.0", "nouveau"), ("0000:02:00.0", "vfio-pci"), ("0000:03:00.0", "")):
+        folder = tmp_path / "bus/pci/devices" / address
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text("0x10de\n")
+        (folder / "device").write_text("0x1c03\n")
+        (folder / "class").write_text("0x030000\n")
+        if driver:
+            (tmp_path / "bus/pci/drivers" / driver).mkdir(parents=True)
+            (folder / "driver").symlink_to(tmp_path / "bus/pci/drivers" / driver)
+    (tmp_path / "bus/pci/devices/0000:04:00.0").mkdir()  # half-written
+    first, lent, free = pci.gpus(tmp_path)
+    assert (first.identity, first.driver, first.lent) == ("10de:1c03", "nouveau", False)
+    assert (lent.lent, free.driver) == (True, "")
+
+
+def bank(node: Path, number: int, heap: int, size: int) -> None:
+    folder = node / f"mem_banks/{number}"
+    folder.mkdir(parents=True)
+    (folder / "properties").write_text(f"heap_type {heap}\nsize_in_bytes {size}\n")
+
+
+def test_an_apu_shares_the_memory_of_the_machine(tmp_path: Path) -> None:
+    both = node(tmp_path, 0, "cpu_cores_count 16\nsimd_count 8\ngfx_target_version 110501\n")
+    bank(both, 0, 0, 32 << 30)
+    only = node(tmp_path, 1, "simd_count 8\ngfx_target_version 90012\n")
+    bank(only, 0, 0, 32 << 30)
+    card = node(tmp_path, 2, "simd_count 304\ngfx_target_version 90402\n")
+    bank(card, 0, 1, 192 << 30)
+    found = kfd.observe(tmp_path).devices
+    assert [(device.arch, device.unified) for device in found] == [
+        ("gfx1151", True),
+        ("gfx90c", True),
+        ("gfx942", False),
+    ]
+
+
+def test_partitions_of_one_card_are_devices_of_their_own(tmp_path: Path) -> None:
+    card = "simd_count 38\ngfx_target_version 90402\nlocation_id 1280\nunique_id 99\n"
+    for number in range(8):
+        node(tmp_path, number, f"{card}drm_render_minor {128 + number}\n")
+    (tmp_path / "bus/pci/devices/0000:05:00.0").mkdir(parents=True)
+    (tmp_path / "bus/pci/devices/0000:05:00.0/current_compute_partition").write_text("CPX\n")
+    found = kfd.observe(tmp_path).devices
+    assert len({device.uuid for device in found}) == 8
+    assert {(device.pci, device.partition_mode) for device in found} == {("0000:05:00.0", "CPX")}
+
+
+def test_a_whole_card_has_no_partition_mode(tmp_path: Path) -> None:
+    node(tmp_path, 1, "simd_count 304\ngfx_target_version 90402\nlocation_id 1280\n")
+    (tmp_path / "bus/pci/devices/0000:05:00.0").mkdir(parents=True)
+    (tmp_path / "bus/pci/devices/0000:05:00.0/current_compute_partition").write_text("SPX\n")
+    assert [device.partition_mode for device in kfd.observe(tmp_path).devices] == [""]
+
+
+def test_errors_that_were_not_corrected_are_counted_over_all_blocks(tmp_path: Path) -> None:
+    node(tmp_path, 1, "simd_count 304\ngfx_target_version 90402\nlocation_id 1280\n")
+    ras = tmp_path / "bus/pci/devices/0000:05:00.0/ras"
+    ras.mkdir(parents=True)
+    (ras / "umc_err_count").write_text("ue: 2\nce: 17\n")
+    (ras / "gfx_err_count").write_text("ue: 1\nce: 0\n")
+    (ras / "sdma_err_count").write_text("")  # half-written
+    assert kfd.observe(tmp_path).devices[0].faults.ecc_uncorrected == 3
+
+
+@pytest.mark.parametrize("target", ["-1", "9", "99999999", "909999"])
+def test_a_number_that_is_no_architecture_is_none(tmp_path: Path, target: str) -> None:
+    node(tmp_path, 1, f"simd_count 4\ngfx_target_version {target}\n")
+    (device,) = kfd.observe(tmp_path).devices
+    assert device.arch == "" or coverage.parse(device.arch) is not None
+
+
+@pytest.mark.parametrize("text", ["simd_count", "simd_count 4\ngfx_target_version", "simd_count 4\nlocation_id x\n"])
+def test_a_half_written_file_costs_its_own_device_only(tmp_path: Path, text: str) -> None:
+    node(tmp_path, 1, text)
+    node(tmp_path, 2, "simd_count 304\ngfx_target_version 90402\n")
+    assert "gfx942" in [device.arch for device in kfd.observe(tmp_path).devices]
+
+
+def test_names_with_blanks_and_letters_of_any_alphabet(tmp_path: Path) -> None:
+    node(tmp_path, 1, "simd_count 4\ngfx_target_version 90402\nlocation_id 1280\n")
+    card = tmp_path / "bus/pci/devices/0000:05:00.0"
+    card.mkdir(parents=True)
+    (card / "product_name").write_bytes("Grafik-Beschleuniger \u00fc \u6c49".encode() + b"\xff\n")
+    assert kfd.observe(tmp_path).devices[0].name == "Grafik-Beschleuniger \u00fc \u6c49\ufffd"
+
+
+def test_two_hundred_devices(tmp_path: Path) -> None:
+    for number in range(200):
+        node(tmp_path, number, f"simd_count 4\ngfx_target_version 90402\nlocation_id {number << 8}\n")
+    found = kfd.observe(tmp_path).devices
+    assert len(found) == 200 and [device.index for device in found] == list(range(200))

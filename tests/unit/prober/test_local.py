@@ -72,8 +72,11 @@ def test_wrong_words_and_settings_are_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_no_package_of_the_cluster_client_is_loaded() -> None:
-    """A machine outside a cluster has no use for them, and perhaps not installed them."""
-    code = "import fdl_prober.local, sys; print([m for m in ('kubernetes', 'aiohttp', 'pynvml') if m in sys.modules])"
+    """The DaemonSet would pay for them with memory on every node, and a machine outside may not have them."""
+    code = (
+        "import fdl_prober.local, fdl_prober.__main__, sys\n"
+        "print([name for name in ('kubernetes', 'aiohttp', 'pynvml') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 

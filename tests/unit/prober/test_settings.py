@@ -1,11 +1,20 @@
 """Settings from the environment."""
 
+import platform
 from pathlib import Path
 
 import pytest
 
 from fdl_prober.observe import sources
-from fdl_prober.settings import DRIVER_ROOTS, LOADER, SettingsError, from_env
+from fdl_prober.settings import (
+    DRIVER_ROOTS,
+    LOADER,
+    LOCAL_DRIVER_ROOTS,
+    Folder,
+    SettingsError,
+    from_env,
+    local_from_env,
+)
 
 
 def test_defaults() -> None:
@@ -49,3 +58,31 @@ def test_simulated_drivers_count_only_on_a_node_that_is_labelled_so() -> None:
     assert not any("run/fdl" in root for root in roots)
     assert sysfs == Path("/sys")
     assert sources(settings, simulated=True) == (("/run/fdl/driver/nvidia",), Path("/run/fdl/driver/amd/sys"))
+
+
+def test_folders_with_what_they_are_for() -> None:
+    settings = from_env(
+        {
+            "FDL_NODE_NAME": "n1",
+            "FDL_DATA_FOLDERS": "/a:/b",
+            "FDL_CHECKPOINT_FOLDERS": "/c",
+            "FDL_CHECKPOINT_BYTES": "1000",
+            "FDL_STALE_PROCESSES": "true",
+        }
+    )
+    assert settings.folders == (Folder(Path("/a")), Folder(Path("/b")), Folder(Path("/c"), "checkpoints", 1000))
+    assert settings.stale_processes
+    assert from_env({"FDL_NODE_NAME": "n1"}).folders == ()
+
+
+@pytest.mark.parametrize(("key", "text"), [("FDL_CHECKPOINT_BYTES", "20GiB"), ("FDL_STALE_PROCESSES", "yes")])
+def test_what_is_no_number_and_no_switch_is_refused_by_name(key: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=key):
+        from_env({"FDL_NODE_NAME": "n1", key: text})
+
+
+def test_a_machine_outside_of_a_cluster_is_named_after_its_host() -> None:
+    settings = local_from_env({})
+    assert settings.node == (platform.node() or "localhost")
+    assert settings.driver_roots == LOCAL_DRIVER_ROOTS
+    assert local_from_env({"FDL_NODE_NAME": "box", "FDL_DRIVER_ROOT": "/d"}).driver_roots == (LOADER, "/d")

@@ -19,15 +19,27 @@ MAX_DEVICES = 512
 MAX_TEXT = 96
 _NO_SUCH_LIBRARY = "cannot open shared object file"  # the dynamic loader's words
 _NO_DRIVER = (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-_BAD = (pynvml.NVMLError, ValueError, TypeError, AttributeError, OverflowError)
-"""What pynvml raises: the library's own errors, missing symbols, and texts that are no UTF-8."""
+_RECOVERY_FIELD = getattr(pynvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", 0)
+_RECOVERIES = {
+    1: "gpu-reset",
+    2: "node-reboot",
+    3: "drain",
+    4: "drain-and-reset",
+    5: "recover-imex-domain",
+    6: "bus-reset",
+    7: "system-reboot",
+}
+"""``NVML_GPU_RECOVERY_ACTION_*``; 0 is none."""
 
 
 def optional(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's answer, or ``None`` where this driver or device has none (old drivers, virtual functions)."""
+    """The function's answer, or ``None`` where this driver or device has none (old drivers, virtual functions).
+
+    Besides the library's own errors the binding raises others for old drivers and for texts that are no UTF-8.
+    """
     try:
         return function(*arguments)
-    except _BAD:
+    except Exception:
         return None
 
 
@@ -76,7 +88,15 @@ def _faults(handle: Any) -> dict[str, Any]:
         found |= {"remapPending": bool(pending), "remapFailed": bool(failed)}
     if optional(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle):
         found["remapPending"] = True
-    return found
+    return found | {"recovery": _recovery(handle)}
+
+
+def _recovery(handle: Any) -> str:
+    """What the driver itself asks for before the device works again; drivers of before 2024 do not say."""
+    values = optional(pynvml.nvmlDeviceGetFieldValues, handle, [_RECOVERY_FIELD]) if _RECOVERY_FIELD else None
+    if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return ""
+    return _RECOVERIES.get(values[0].value.uiVal, "")
 
 
 def device(index: int) -> dict[str, Any]:
@@ -99,6 +119,18 @@ def device(index: int) -> dict[str, Any]:
         "deviceNode": f"/dev/nvidia{minor}" if minor is not None and minor < MAX_DEVICES else "",
         "faults": _faults(handle),
     } | _mig(handle)
+
+
+def _holdings(index: int) -> list[dict[str, Any]]:
+    """Processes that hold memory of a device; their numbers are the host's."""
+    handle = optional(pynvml.nvmlDeviceGetHandleByIndex, index)
+    calls = (pynvml.nvmlDeviceGetComputeRunningProcesses_v3, pynvml.nvmlDeviceGetComputeRunningProcesses_v2)
+    found = (optional(call, handle) for call in calls) if handle is not None else ()
+    running = next((entries for entries in found if entries is not None), None)
+    return [
+        {"vendor": "nvidia", "device": index, "pid": int(entry.pid), "bytes": int(entry.usedGpuMemory or 0)}
+        for entry in (running or [])[:MAX_DEVICES]
+    ]
 
 
 def start() -> None:
@@ -128,12 +160,14 @@ def devices() -> dict[str, Any]:
         return {"unknown": True, "error": f"NVML claims to have {count} devices"}
     found: list[dict[str, Any]] = []
     lost: list[dict[str, Any]] = []
+    holdings: list[dict[str, Any]] = []
     for index in range(count):
         try:
             found.append(device(index))
-        except _BAD as error:
+            holdings += _holdings(index)
+        except Exception as error:
             lost.append({"index": index, "error": text(error)})
-    return {"loaded": True, "devices": found, "lost": lost}
+    return {"loaded": True, "devices": found, "lost": lost, "holdings": holdings}
 
 
 def look(library: str) -> dict[str, Any]:

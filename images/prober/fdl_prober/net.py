@@ -1,0 +1,91 @@
+"""Network interfaces and RDMA devices, from sysfs and the kernel's tables."""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+
+from fdl_api.report import Interface, RdmaDevice
+
+_SIOCGIFADDR = 0x8915
+MAX_INTERFACES = 64
+"""A host with many containers has one interface for each; a report holds so many, usable ones first."""
+
+
+def _ipv4(name: str) -> str | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode(errors="surrogateescape")[:15]))
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def ipv6_addresses(text: str) -> dict[str, list[str]]:
+    """Global IPv6 addresses by interface, from ``/proc/net/if_inet6``."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) == 6 and fields[3] == "00":
+            found.setdefault(fields[5], []).append(str(ipaddress.IPv6Address(bytes.fromhex(fields[0]))))
+    return found
+
+
+def _number(path: Path) -> int:
+    """A number of the kernel's; 0 where it says none."""
+    try:
+        return max(0, int(path.read_text()))
+    except (OSError, ValueError):
+        return 0
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def interfaces(sysfs: Path, proc: Path) -> tuple[Interface, ...]:
+    """Interfaces of this network namespace, loopback left out. A pod's are the ones that members will see."""
+    net = sysfs / "class/net"
+    try:
+        six = ipv6_addresses((proc / "net/if_inet6").read_text())
+    except (OSError, ValueError):
+        six = {}
+    found = []
+    for folder in sorted(net.iterdir()) if net.is_dir() else ():
+        if folder.name == "lo" or not folder.is_dir():
+            continue
+        four = _ipv4(folder.name)
+        found.append(
+            Interface(
+                name=folder.name,
+                addresses=tuple(([four] if four else []) + six.get(folder.name, [])),
+                speed_mbps=_number(folder / "speed"),
+                mtu=_number(folder / "mtu"),
+                up=_word(folder / "operstate") in ("up", "unknown"),
+            )
+        )
+    found.sort(key=lambda item: (not (item.up and item.addresses), item.name))
+    return tuple(found[:MAX_INTERFACES])
+
+
+def rdma(sysfs: Path) -> tuple[RdmaDevice, ...]:
+    """RDMA devices with the state of their ports; kernels show them to containers of the host's namespace only."""
+    folder = sysfs / "class/infiniband"
+    found = []
+    for device in sorted(folder.iterdir()) if folder.is_dir() else ():
+        ports = sorted((device / "ports").glob("*"))
+        active = [port for port in ports if _word(port / "state").upper().endswith("ACTIVE")]
+        shown = active or ports
+        found.append(
+            RdmaDevice(
+                name=device.name,
+                active_ports=len(active),
+                rate=_word(shown[0] / "rate") if shown else "",
+                link=_word(shown[0] / "link_layer") if shown else "",
+            )
+        )
+    return tuple(found)

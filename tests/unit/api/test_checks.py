@@ -1,0 +1,48 @@
+"""The catalogue of checks: names are stable and told apart, and each finding has a way out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fdl_api.checks import CHECKS, GROUPS, CheckInfo, Finding
+from fdl_api.checks.devices import GPU_DRIVER
+from fdl_api.checks.page import page
+
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+EVERY = [(check, entry) for check in CHECKS for entry in check.findings]
+
+
+def test_names_are_stable_words_told_apart() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+    assert all(NAME.fullmatch(name) and len(name) <= 64 for name in names)
+    for check in CHECKS:
+        reasons = [entry.reason for entry in check.findings]
+        assert len(set(reasons)) == len(reasons) and all(NAME.fullmatch(reason) for reason in reasons)
+        assert check.group in GROUPS
+
+
+@pytest.mark.parametrize(("check", "entry"), EVERY, ids=[f"{check.name}/{entry.reason}" for check, entry in EVERY])
+def test_every_finding_has_a_remedy_and_a_gravity(check: CheckInfo, entry: Finding) -> None:
+    assert entry.remedy.endswith(".") and entry.remedy[0].isupper()
+    assert entry.severity in ("warn", "unknown", "fail")
+    assert entry.persistence in ("transient", "permanent")
+    assert not entry.blocking or entry.severity != "warn"
+    assert entry.when and not entry.when.endswith(".")
+
+
+def test_a_finding_takes_everything_but_its_message_from_the_catalogue() -> None:
+    made = GPU_DRIVER.found("nouveau", "the kernel says so", "nvidia", {"plugged": 2})
+    assert (made.name, made.reason, made.severity, made.persistence) == ("gpu-driver", "nouveau", "fail", "permanent")
+    assert made.remedy == GPU_DRIVER.finding("nouveau").remedy
+    assert made.evidence == {"plugged": "2"}
+    assert made.to_dict()["class"] == "permanent"
+    with pytest.raises(KeyError, match="gpu-driver has no finding"):
+        GPU_DRIVER.found("something-else", "")
+
+
+def test_the_page_has_every_finding() -> None:
+    text = page()
+    assert all(f"| `{check.name}` | `{entry.reason}` | {entry.severity}" in text for check, entry in EVERY)
+    assert (Path(__file__).parents[3] / "docs/reference/checks.md").read_text() == text

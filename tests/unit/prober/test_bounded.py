@@ -1,0 +1,42 @@
+"""Looks with a time limit: one that hangs costs itself."""
+
+import threading
+
+import pytest
+
+from fdl_prober.bounded import Bounded, StuckError
+
+
+async def test_an_answer_comes_back() -> None:
+    assert await Bounded().run("x", 10, lambda a, b: a + b, 2, 3) == 5
+
+
+async def test_an_error_of_the_look_comes_back() -> None:
+    def fails() -> None:
+        raise OSError(5, "no")
+
+    with pytest.raises(OSError, match="no"):
+        await Bounded().run("x", 10, fails)
+    with pytest.raises(TimeoutError, match="its own"):
+        await Bounded().run("x", 10, lambda: (_ for _ in ()).throw(TimeoutError("its own")))
+
+
+async def test_a_look_that_hangs_is_given_up_and_not_started_again() -> None:
+    looks, go_on, started = Bounded(), threading.Event(), []
+
+    def hangs() -> str:
+        started.append(1)
+        go_on.wait(60)
+        return "late"
+
+    try:
+        with pytest.raises(StuckError, match="did not end within"):
+            await looks.run("hangs", 0.05, hangs)
+        with pytest.raises(StuckError, match="earlier look"):
+            await looks.run("hangs", 10, hangs)
+        assert await looks.run("another", 10, lambda: "fine") == "fine"
+        assert len(started) == 1
+    finally:
+        go_on.set()
+    looks._running["hangs"].join(10)
+    assert await looks.run("hangs", 10, lambda: "again") == "again"
