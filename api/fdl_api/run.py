@@ -90,6 +90,18 @@ class FdlRunSpec(Model):
             field_path=".elche.averageStateEvery",
         ),
         Rule(
+            "self.elche.average != 'gradients' || self.mode != 'cpu-async'",
+            "spec.elche.average: gradients are of the last average, and in mode cpu-async ranks train on without it; "
+            "use parameters, or mode cpu-cadence",
+            field_path=".elche.average",
+        ),
+        Rule(
+            "self.elche.average != 'gradients' || self.mode.endsWith('-sync') || self.elche.maxAnchor <= 64",
+            "spec.elche.maxAnchor: with average gradients a window is one step, whose batch grows with the anchor; set "
+            "maxAnchor to 64 or less, or use a sync mode",
+            field_path=".elche.maxAnchor",
+        ),
+        Rule(
             f"{_CEILINGS}.sum() >= 1",
             "spec.cohorts: no cohort may have a member; set replicas or maxReplicas of one cohort to 1 or more",
             field_path=".cohorts",

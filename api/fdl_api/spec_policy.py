@@ -131,6 +131,23 @@ class ElcheSpec(Model):
             "spec.elche.partitionRatios: must sum to 1; give each rank its part of the work",
             field_path=".partitionRatios",
         ),
+        Rule(
+            "self.average != 'gradients' || self.outer.optimizer == 'none'",
+            "spec.elche.outer.optimizer: with average gradients there is no way from average to average to put "
+            "momentum on; set it to none, or average to parameters",
+            field_path=".outer.optimizer",
+        ),
+        Rule(
+            "self.average != 'gradients' || (self.weights == 'samples' && self.gamma == 1.0)",
+            "spec.elche.weights: the mean gradient of a window weighs by samples; leave weights and gamma out, or set "
+            "average to parameters",
+            field_path=".weights",
+        ),
+        Rule(
+            "self.average != 'gradients' || !has(self.averageStateEvery)",
+            "spec.elche.averageStateEvery: with average gradients all optimizers take the same steps; leave it out",
+            field_path=".averageStateEvery",
+        ),
     )
 
     anchor: int = Field(
@@ -185,6 +202,12 @@ class ElcheSpec(Model):
         "largest learning rate of the training; it falls with the learning rate.",
     )
     weights: Literal["samples", "batches", "uniform", "normalized"] = Field(
+    average: Literal["parameters", "gradients"] = Field(
+        default="parameters",
+        description="What is averaged. parameters: each rank steps after each of its batches, and the models are "
+        "averaged. gradients: a window is one step of all ranks with the mean gradient of its batches, as one process "
+        "would take it on all of them; for small anchors, and scripts that train with session.step.",
+    )
         default="samples",
         description="What a rank's weight in the average follows from: its samples, its batches, nothing (uniform), or "
         "normalized: the mean of the ranks' ways per batch, times the mean number of batches, for data that differs "

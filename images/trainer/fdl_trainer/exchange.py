@@ -77,7 +77,7 @@ class Decision:
     Attributes:
         donor: rank whose state is everybody's.
         model: the donor sends its committed buffer.
-        optimizer: the donor sends its optimizer's state too, for ranks without a live state.
+        optimizer: the donor sends its optimizer's state too, for ranks without a live state, or without the commit.
         control: the donor sends its control state.
         writer: the lowest rank that can write checkpoints, or None.
         held: the rows.
@@ -110,11 +110,15 @@ class Decision:
         return self.lacks_model(rank) or self.held[rank].digest != self.source.digest
 
 
-def decide(held: Sequence[Held]) -> Decision:
+def decide(held: Sequence[Held], *, with_optimizer: bool = False) -> Decision:
     """Choose the donor: of the highest worth (:attr:`Held.worth`), the lowest rank.
 
     At a start nobody is live, so that the donor gives its state to all: random initialisation differs between device
     kinds, and checkpoints between nodes.
+
+    Args:
+        held: what each rank holds.
+        with_optimizer: the optimizer's state belongs to the commit: who lacks the one lacks the other.
     """
     best = max(row.worth for row in held)
     donor = next(rank for rank, row in enumerate(held) if row.worth == best)
@@ -124,19 +128,19 @@ def decide(held: Sequence[Held]) -> Decision:
     return Decision(
         donor=donor,
         model=any(draft.lacks_model(rank) for rank in ranks),
-        optimizer=any(not row.live for row in rows),
+        optimizer=any(not row.live or (with_optimizer and draft.lacks_model(i)) for i, row in enumerate(rows)),
         control=any(draft.lacks_control(rank) for rank in ranks),
         writer=next((rank for rank, row in enumerate(rows) if row.writable), None),
         held=rows,
     )
 
 
-def exchange_rows(group: Group, own: Held, interrupt: Interrupt) -> Decision:
-    """Tell everybody what this rank holds and hear the same of all."""
+def exchange_rows(group: Group, own: Held, interrupt: Interrupt, *, with_optimizer: bool = False) -> Decision:
+    """Tell everybody what this rank holds and hear the same of all; :func:`decide` has the arguments."""
     rows = torch.zeros(group.size, ROW, dtype=torch.float64)
     rows[group.rank] = torch.tensor(own.row(), dtype=torch.float64)
     group.all_reduce(rows, interrupt)
-    return decide([Held.of(row) for row in rows.tolist()])
+    return decide([Held.of(row) for row in rows.tolist()], with_optimizer=with_optimizer)
 
 
 def give_bytes(group: Group, donor: int, payload: bytes | None, interrupt: Interrupt) -> bytes:

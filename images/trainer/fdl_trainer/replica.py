@@ -89,6 +89,8 @@ class Replica:
         """A fresh wire buffer of an epoch, with room for what the next windows average."""
         room = self.slots.room(count_of(self.control.slots)) if self.spec.state_every and ranks > 1 else 0
         return self.model.new_wire(rank, ranks, ranks * tail.TAIL_SLOTS, room)
+        if self.model.gradients is not None:
+            room = self.model.gradients.room(ranks)
 
     def pack(self, wire: Wire, share: Share, *, keep_snapshot: bool = False, again: bool = False) -> Wire:
         """Write this rank's contribution to the window in work; the tail is left to be written.
@@ -108,6 +110,8 @@ class Replica:
         mark = self._averaged_slots(wire)
         extra = self.slots.room(count_of(mark))
         if extra > wire.room:
+        if self.model.gradients is not None:
+            extra = wire.room
             wire = self.new_wire(wire.rank, wire.ranks)
         wire.use(extra)
         self.model.pack(wire, share, keep_snapshot=keep_snapshot, again=again)
@@ -144,6 +148,7 @@ class Replica:
         mark, self.control = self._averaged_slots(wire), control
         if not reduced.samples:
             return True
+            self.model.forget_gradients()
         shares = [Share(rank.batches, rank.samples) for rank in reduced.ranks]
         self.model.commit(wire, shares, delta=delta, alpha=alpha)
         if mark:
@@ -167,7 +172,8 @@ class Replica:
         Returns:
             The windows whose batches this rank gave up and may be handed again.
         """
-        decision = exchange.exchange_rows(group, self.held(), interrupt)
+        alike = self.model.gradients is not None  # all optimizers take the same steps
+        decision = exchange.exchange_rows(group, self.held(), interrupt, with_optimizer=alike)
         donor, mine = decision.donor, group.rank == decision.donor
         flat = exchange.give_tensor(group, donor, self.model.gift(), interrupt) if decision.model else None
         control: Control | None = None
@@ -190,8 +196,8 @@ class Replica:
             self.model.adopt(flat, delta=keeps and course.work.batches > 0, alpha=self.spec.alpha)
         elif not keeps:
             self.model.apply()
-        if not mine and not self.live and optimizer is not None:
-            self.optimizer.load_state_dict(treefile.unpack(optimizer))
+        if not mine and optimizer is not None and (not self.live or (alike and took)):
+            self._load_optimizer(treefile.unpack(optimizer))
         void = course.entered(self.control, entered, took=took)
         self.control = entered
         self.live = True
@@ -209,5 +215,15 @@ class Replica:
         return max((float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group), default=0.0)
 
     def reset_optimizer(self) -> None:
-        """Forget the optimizer's state: it holds numbers that are not finite."""
-        self.optimizer.state.clear()
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        """Take another rank's; who trains already keeps its learning rates, which its own schedule goes on from."""
+        if self.live:
+            state["param_groups"] = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict(state)
+
+        """Forget the optimizer's state: it holds numbers that are not finite.
+
+        Where gradients are averaged it never met this rank's, and stays equal to the others'.
+        """
+        if self.model.gradients is None:
+            self.optimizer.state.clear()

@@ -63,6 +63,8 @@ class Session:
         self._loop: Loop | None = None
         self._accumulator: Accumulator | None = None
         self._batch: Batch | None = None
+        self._taken = 0
+        self._left = False
         self._evaluation: Evaluation | None = None
         self._concluded_epoch = 0
         self._final_taken = False
@@ -159,8 +161,10 @@ class Session:
         self.trained = True
         try:
             for batch in loop.batches():
-                self._batch = batch
+                self._batch, self._taken, self._left = batch, 0, False
                 yield batch.data
+                if loop.replica.model.gradients is not None:
+                    self._require_one_step()
         except DataError as error:
             self._ended = user_code(Ended.SCRIPT_RAISED, str(error), data=True)
             raise self._ended from error
@@ -196,6 +200,7 @@ class Session:
         if self._batch is None:
             raise user_code(Ended.SCRIPT_RAISED, "session.skip was called outside of the loop over the session.")
         loop.work.skip()
+        self._left = True
         if reason not in self._skip_reasons:
             self._skip_reasons.add(reason)
             log.warning("a batch of %d samples does not count: %s", self._batch.samples, reason)
@@ -238,7 +243,13 @@ class Session:
         self.optimizer.zero_grad()
         scale = scaler.scale if scaler is not None else None
         value = accumulator.gradients(loss, self._batch.data, self._batch.samples, scale)
-        left_out = optimizer_step(self.model, self.optimizer, clip_norm=clip_norm, scaler=scaler)
+        left_out: bool | torch.Tensor | None
+        gradients = loop.replica.model.gradients
+        if gradients is not None:
+            left_out = gradients.add(self._batch.samples, clip_norm=clip_norm, scaler=scaler)
+        else:
+            left_out = optimizer_step(self.model, self.optimizer, clip_norm=clip_norm, scaler=scaler)
+        self._taken += 1
         if isinstance(left_out, torch.Tensor):
             loop.work.skip_if(left_out)
         elif left_out:
@@ -257,6 +268,16 @@ class Session:
         loop = self._need(self._loop)
         if self.complete and loop.final and loop.is_speaker:
             self._evaluate(loop, evaluation)
+
+    def _require_one_step(self) -> None:
+        """Where gradients are averaged, each batch is given to :meth:`step` or to :meth:`skip`, once."""
+        if self._taken + self._left != 1:
+            raise user_code(
+                Ended.SCRIPT_RAISED,
+                f"The script gave a batch {self._taken} times to session.step"
+                f"{' and also to session.skip' if self._left else ''}, and spec.elche.average is gradients: call "
+                "session.step(loss) once for each batch, or session.skip, or set spec.elche.average to parameters.",
+            )
 
     # --- what fdl_trainer.run uses ----------------------------------------------------------------------
 

@@ -92,7 +92,12 @@ class Standing:
         return self.is_writer or (self.replica.writer is None and self.cohort.rank == 0)
 
     def samples(self) -> float:
-        """Samples that the run has behind it, and of each open window this rank's part of what is planned in it."""
+        """Samples that the run has behind it, and of each open window this rank's part of what is planned in it.
+
+        Where a window is one step, the step is at the window's beginning.
+        """
+        if self.replica.model.gradients is not None:
+            return float(self.replica.control.consumed)
         return self.course.samples(self.replica.control)
 
     def save(self, *, final: bool = False) -> None:

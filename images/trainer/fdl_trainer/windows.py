@@ -158,10 +158,11 @@ class Windows(Switching):
 
     def _not_finite(self, window: int, sent: WindowWork, *, counted: bool, overwritten: bool) -> None:
         """Go on from the committed state after this rank's model was not finite; give up when it happens again."""
+        what, then = "model is", ", and its optimizer starts afresh"
+        if self.replica.model.gradients is not None:
+            what, then = "gradients are", ""
         log.warning(
-            "window %d: this rank's model is not finite; its %d batches do not count and its optimizer starts afresh",
-            window,
-            sent.batches,
+            "window %d: this rank's %s not finite; its %d batches do not count%s", window, what, sent.batches, then
         )
         self._diverged += 1
         if self._diverged >= MAX_DIVERGED_WINDOWS:

@@ -52,4 +52,4 @@ def build(
     )
     count = elements(inventory.floating)
     memory.require(count, need, free_bytes(place, sharers), free_bytes(device) if staged else None)
-    return ModelState(model, averaging, place)
+    return ModelState(model, averaging, place, optimizer)

@@ -76,6 +76,44 @@ class LiveModel:
         flat.copy_(self._stage, non_blocking=True)
         return finite.to(self.device)
 
+    def collect_rest(self, parameters: Tensor, flat: Tensor, flat_views: list[Tensor]) -> Tensor:
+        """As :meth:`collect`, with other values in place of the parameters' own.
+
+        Args:
+            parameters: these values, flat, on the model's device.
+            flat: overwritten.
+            flat_views: of it.
+        """
+        count = len(self.inventory.parameters)
+        target, target_views = (self._stage, self._stage_views) if self.staged else (flat, flat_views)
+        target[: parameters.numel()].copy_(parameters)
+        if self._floating[count:]:
+            torch._foreach_copy_(target_views[count:], self._floating[count:])
+        finite = torch.isfinite(target.sum())
+        if self.staged:
+            flat.copy_(target, non_blocking=True)
+        return finite.to(self.device)
+
+    def put_parameters(self, flat: Tensor, flat_views: list[Tensor]) -> None:
+        """Overwrite the parameters, and nothing else."""
+        count, size = len(self.inventory.parameters), elements(self.inventory.parameters)
+        if self.staged:
+            self._stage[:size].copy_(flat[:size], non_blocking=True)
+        torch._foreach_copy_(self._floating[:count], (self._stage_views if self.staged else flat_views)[:count])
+
+    def put_rest(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor) -> None:
+        """Overwrite all of the model but its parameters, and these in the flat buffer."""
+        count, size = len(self.inventory.parameters), elements(self.inventory.parameters)
+        target, target_views = (self._stage, self._stage_views) if self.staged else (flat, flat_views)
+        if self.staged:
+            target[size:].copy_(flat[size:])
+        if self._floating[count:]:
+            torch._foreach_copy_(self._floating[count:], target_views[count:])
+        torch._foreach_copy_(target_views[:count], self._floating[:count])
+        if self.staged:
+            flat[:size].copy_(target[:size])
+        integers.scatter(numbers, list(self.inventory.whole.values()))
+
     def numbers(self) -> Tensor:
         """Counters and integers, int64, on the flat buffers' device."""
         return integers.gather(list(self.inventory.whole.values()), self.device)

@@ -41,6 +41,7 @@ def demand(
     momentum = 2 * element if averaging.outer.has_state else 0
     snapshot = element if overlap else 0
     buffers = wire + committed + momentum
+    snapshot += element if averaging.gradients else 0  # their sums, on the model's device like the snapshot
     return Demand(buffers, element + snapshot) if staged else Demand(buffers + snapshot, 0)
 
 
@@ -65,5 +66,6 @@ def require(parameters: int, need: Demand, free_bytes: int, free_device_bytes: i
             raise NotEnoughMemoryError(
                 f"Averaging {parameters} parameters takes {each:.0f} bytes each{where}, {wanted / _GIB:.2f} GiB, and "
                 f"only {free / _GIB:.2f} GiB are free there for this rank. Give the member more memory or fewer ranks, "
-                "freeze parameters before session.setup returns, or do without spec.elche.outer and averageStateEvery."
+                "freeze parameters before session.setup returns, or do without spec.elche.outer, averageStateEvery "
+                "and average: gradients."
             )

@@ -21,11 +21,13 @@ class Averaging:
         bf16_wire: send the parameters' way from the last commit as bf16. Each number then has a relative error of at
             most 2^-9 when it is written and again with each addition of another rank's, of that way and not of the
             parameter.
+        gradients: average gradients, and step with their mean (:mod:`fdl_trainer.averaging.gradients`).
     """
 
     weighing: Weighing = field(default_factory=Weighing)
     outer: OuterStep = field(default_factory=OuterStep)
     bf16_wire: bool = False
+    gradients: bool = False
 
     @classmethod
     def of(cls, spec: ElcheSpec) -> "Averaging":
@@ -37,10 +39,13 @@ class Averaging:
         if spec.outer.momentum is not None:
             momentum = spec.outer.momentum
         return cls(
-            Weighing(Weights(spec.weights), spec.gamma), OuterStep(kind, learning_rate, momentum), spec.bf16_wire
+            Weighing(Weights(spec.weights), spec.gamma),
+            OuterStep(kind, learning_rate, momentum),
+            spec.bf16_wire,
+            gradients=spec.average == "gradients",
         )
 
     @property
     def of_deltas(self) -> bool:
         """Whether ranks send how far they went from the last commit, instead of where they are."""
-        return self.bf16_wire or self.weighing.of_deltas
+        return not self.gradients and (self.bf16_wire or self.weighing.of_deltas)

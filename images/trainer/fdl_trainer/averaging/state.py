@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fdl_trainer.averaging import integers, moments
+from fdl_trainer.averaging.gradients import Gradients
 from fdl_trainer.averaging.live import LiveModel, elements, saved_names, views
 from fdl_trainer.averaging.reading import Reading
 from fdl_trainer.averaging.settings import Averaging
@@ -25,13 +26,21 @@ class ModelState:
         averaging: how the run averages; the defaults of the spec when None.
         device: where the flat buffers live: the model's device, or the CPU (pinned) for a group that reduces there.
             The model's when None.
+        optimizer: of the model; needed where gradients are averaged, and then steps at commits only.
+
+    Attributes:
+        gradients: the sums of the window's gradients, where those are averaged.
 
     Raises:
         UnsupportedModelError: the model holds something that cannot be averaged.
     """
 
     def __init__(
-        self, model: nn.Module, averaging: Averaging | None = None, device: torch.device | None = None
+        self,
+        model: nn.Module,
+        averaging: Averaging | None = None,
+        device: torch.device | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.averaging = averaging or Averaging()
         self._model = LiveModel(model, device)
@@ -48,6 +57,10 @@ class ModelState:
         self._committed, self._next = self._new_buffer(), self._new_buffer()
         self._views = {id(parts): self._model.views(parts.floating) for parts in (self._committed, self._next)}
         self._distance: Reading | None = None
+        self.gradients: Gradients | None = None
+        if self.averaging.gradients:
+            assert optimizer is not None
+            self.gradients = Gradients(self.parameters, optimizer, inventory.dtype)
 
     @property
     def device(self) -> torch.device:
@@ -121,10 +134,13 @@ class ModelState:
         idle, narrow = share.samples == 0, wire.floating is None
         parts = self._next if wire.floating is None else self.layout.split_floating(wire.floating)
         finite = torch.ones((), dtype=torch.bool, device=self.device)
+        part_views = self._views_of(self._next) if narrow else wire.views
         if again:
             finite = self._model.recall(parts.floating)
+        elif self.gradients is not None and not idle:
+            finite = self._model.collect_rest(self.gradients.sums, parts.floating, part_views)
         elif not idle or keep_snapshot:
-            finite = self._model.collect(parts.floating, self._views_of(self._next) if narrow else wire.views)
+            finite = self._model.collect(parts.floating, part_views)
         wire.mark(finite)
         numbers = self._model.kept_numbers() if again else self._model.numbers()
         if keep_snapshot:
@@ -137,13 +153,17 @@ class ModelState:
             wire.parameters.copy_(parts.parameters)
             wire.rest.copy_(parts.rest)
         self._pack_numbers(wire, numbers)
+        if self.gradients is not None:
+            self.gradients.pack(wire.extra, wire.rank, share, finite)
 
     def _weigh(self, wire: Wire, parts: Parts, share: Share) -> None:
         if self.layout.moments:
             moments.shift(parts.mean, parts.variance, self._committed.mean)
         if self.averaging.of_deltas:
             parts.parameters.sub_(self._committed.parameters)
-        if wire.ranks > 1:
+        if self.averaging.gradients:
+            parts.rest.mul_(share.samples)  # gradients are sums over samples already
+        elif wire.ranks > 1:
             factor = self.averaging.weighing.factor(share)
             if factor == share.samples:
                 parts.floating.mul_(factor)
@@ -195,8 +215,14 @@ class ModelState:
             numbers[: self.layout.counters] += wire.growth.amax(0).to(torch.int64)
             numbers[self.layout.counters :] = integers.decode(wire.lanes)
             integers.encode(numbers, after.lanes)
-        self._swap()
         flat, flat_views = after.floating, self._views_of(after)
+        if self.gradients is not None:
+            self._model.put_parameters(before.floating, self._views_of(before))  # a script may have changed them
+            self.gradients.step(after.parameters, wire.extra, shares)
+            self._model.put_rest(flat, flat_views, numbers)
+        self._swap()
+        if self.gradients is not None:
+            return
         if delta and wire.was_finite:
             distance = self._model.correct(flat, flat_views, numbers, alpha)
         else:
@@ -206,7 +232,7 @@ class ModelState:
 
     def _divide(self, wire: Wire, shares: Sequence[Share], target: Parts) -> None:
         """Sums to averages. The divisor is a tensor: division by a Python number differs between device kinds."""
-        if wire.ranks == 1:
+        if wire.ranks == 1 and not self.averaging.gradients:
             target.parameters.copy_(wire.parameters)
             target.rest.copy_(wire.rest)
             return
@@ -218,6 +244,11 @@ class ModelState:
             return
         target.parameters.copy_(wire.parameters).div_(by)
         torch.div(wire.rest, by_samples, out=target.rest)
+
+    def forget_gradients(self) -> None:
+        """What was added up in the window is void, or counts for nothing."""
+        if self.gradients is not None:
+            self.gradients.clear()
 
     # --- other ranks' states ----------------------------------------------------------------------------
 
@@ -255,7 +286,8 @@ class ModelState:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Copy the committed state into the live model."""
+        """Copy the committed state into the live model; what was added up since is void."""
+        self.forget_gradients()
         committed = self._committed
         self._model.put(committed.floating, self._views_of(committed), integers.decode(committed.lanes))
 
