@@ -201,13 +201,13 @@ class ElcheSpec(Model):
         description="Relative L2 distance between a rank and the average above which the level guard acts, at the "
         "largest learning rate of the training; it falls with the learning rate.",
     )
-    weights: Literal["samples", "batches", "uniform", "normalized"] = Field(
     average: Literal["parameters", "gradients"] = Field(
         default="parameters",
         description="What is averaged. parameters: each rank steps after each of its batches, and the models are "
         "averaged. gradients: a window is one step of all ranks with the mean gradient of its batches, as one process "
         "would take it on all of them; for small anchors, and scripts that train with session.step.",
     )
+    weights: Literal["samples", "batches", "uniform", "normalized"] = Field(
         default="samples",
         description="What a rank's weight in the average follows from: its samples, its batches, nothing (uniform), or "
         "normalized: the mean of the ranks' ways per batch, times the mean number of batches, for data that differs "

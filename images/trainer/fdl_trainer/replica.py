@@ -88,9 +88,9 @@ class Replica:
     def new_wire(self, rank: int, ranks: int) -> Wire:
         """A fresh wire buffer of an epoch, with room for what the next windows average."""
         room = self.slots.room(count_of(self.control.slots)) if self.spec.state_every and ranks > 1 else 0
-        return self.model.new_wire(rank, ranks, ranks * tail.TAIL_SLOTS, room)
         if self.model.gradients is not None:
             room = self.model.gradients.room(ranks)
+        return self.model.new_wire(rank, ranks, ranks * tail.TAIL_SLOTS, room)
 
     def pack(self, wire: Wire, share: Share, *, keep_snapshot: bool = False, again: bool = False) -> Wire:
         """Write this rank's contribution to the window in work; the tail is left to be written.
@@ -109,9 +109,9 @@ class Replica:
         """
         mark = self._averaged_slots(wire)
         extra = self.slots.room(count_of(mark))
-        if extra > wire.room:
         if self.model.gradients is not None:
             extra = wire.room
+        if extra > wire.room:
             wire = self.new_wire(wire.rank, wire.ranks)
         wire.use(extra)
         self.model.pack(wire, share, keep_snapshot=keep_snapshot, again=again)
@@ -147,8 +147,8 @@ class Replica:
             return False
         mark, self.control = self._averaged_slots(wire), control
         if not reduced.samples:
-            return True
             self.model.forget_gradients()
+            return True
         shares = [Share(rank.batches, rank.samples) for rank in reduced.ranks]
         self.model.commit(wire, shares, delta=delta, alpha=alpha)
         if mark:
@@ -206,6 +206,12 @@ class Replica:
         self.writer = decision.writer
         return void
 
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        """Take another rank's; who trains already keeps its learning rates, which its own schedule goes on from."""
+        if self.live:
+            state["param_groups"] = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict(state)
+
     def optimizer_snapshot(self) -> Any:
         """A copy of the optimizer's state that training does not change any more."""
         return treefile.copied(self.optimizer.state_dict())
@@ -215,12 +221,6 @@ class Replica:
         return max((float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group), default=0.0)
 
     def reset_optimizer(self) -> None:
-    def _load_optimizer(self, state: dict[str, Any]) -> None:
-        """Take another rank's; who trains already keeps its learning rates, which its own schedule goes on from."""
-        if self.live:
-            state["param_groups"] = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict(state)
-
         """Forget the optimizer's state: it holds numbers that are not finite.
 
         Where gradients are averaged it never met this rank's, and stays equal to the others'.
