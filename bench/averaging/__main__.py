@@ -7,42 +7,13 @@ operation. A window is everything that the trainer does between two batches: pac
 
 import argparse
 import json
-import multiprocessing
-import socket
 from pathlib import Path
 from typing import Any
 
-from bench.averaging import worker
-
-TARGET = 1.2
-
-
-def report(figures: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """Floor, window and their ratio by model, with the parts."""
-    result = {}
-    for name, medians in figures.items():
-        passes = sum(value for work, value in medians.items() if work.startswith("pass: "))
-        floor = medians["all-reduce"] + passes
-        result[name] = {
-            "floorMs": floor,
-            "passesMs": passes,
-            "windowMs": medians["window"],
-            "ratio": medians["window"] / floor,
-            "target": TARGET,
-            "medianMs": medians,
-        }
-    return result
-
-
-def run(ranks: int, rounds: int, *, nccl: bool) -> dict[str, dict[str, float]]:
-    """Measure in processes of their own; the figures are those of rank 0."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    with multiprocessing.get_context("spawn").Pool(ranks) as pool:
-        pending = [pool.apply_async(worker.measure, (rank, ranks, port, rounds, nccl)) for rank in range(ranks)]
-        figures, *_ = [one.get(timeout=1800) for one in pending]
-        return figures
+from bench.averaging.processes import explain, run
+from bench.averaging.report import medians, report
+from bench.averaging.shapes import by_size, by_tensors
+from bench.averaging.worker import Wiring
 
 
 def main() -> None:
@@ -51,15 +22,34 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--nccl", action="store_true", help="models and buffers on devices, one a rank")
+    parser.add_argument("--sizes", default="", help="comma-separated numbers of parameters instead of the two models")
+    parser.add_argument("--profile", action="store_true", help="what each step of a window has the device do")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
-    result = report(run(options.ranks, options.rounds, nccl=options.nccl))
+    sizes = tuple(int(float(size)) for size in options.sizes.split(",") if size)
+    loads = by_size(sizes, options.rounds) if sizes else by_tensors(options.rounds)
+    wiring, seen = Wiring.NCCL if options.nccl else Wiring.GLOO, dict[str, dict[str, Any]]()
+    if options.profile:
+        times, seen = explain(options.ranks, loads, wiring)
+    else:
+        times = run(options.ranks, loads, wiring)
+    result = report({name: medians(found) for name, found in times.items()})
     for name, row in result.items():
-        print(f"\n{name}: window {row['windowMs']:.2f} ms, floor {row['floorMs']:.2f} ms, ratio {row['ratio']:.2f}")
+        print(f"\n{name}: window {row['windowMs']:.3f} ms, floor {row['floorMs']:.3f} ms, ratio {row['ratio']:.2f}")
         for work, milliseconds in row["medianMs"].items():
-            print(f"  {work:32} {milliseconds:9.2f} ms")
+            calls = seen.get(name, {}).get("calls", {}).get(work.removeprefix("step: "), {})
+            print(f"  {work:32} {milliseconds:9.3f} ms  " + ", ".join(f"{n:g} {kind}" for kind, n in calls.items()))
+        _explain(seen.get(name, {}))
+        row["profile"] = seen.get(name, {})
     if options.json:
         options.json.write_text(json.dumps(result, indent=2))
+
+
+def _explain(seen: dict[str, Any]) -> None:
+    for kernel, spent in seen.get("kernels", {}).items():
+        print(f"    {spent['ms']:9.3f} ms in {spent['times']:5g}  {kernel[:90]}")
+    for way, spent in seen.get("ways", {}).items():
+        print(f"    {way:30} {spent['ms']:9.3f} ms, the host {spent['hostMs']:.3f} ms")
 
 
 if __name__ == "__main__":

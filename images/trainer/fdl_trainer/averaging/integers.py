@@ -6,6 +6,7 @@ holds exactly; a counter as its growth since the last commit, in a slot of its r
 """
 
 import re
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -40,8 +41,7 @@ def scatter(values: Tensor, tensors: list[Tensor]) -> None:
     if not tensors:
         return
     parts = torch.split(values.to(tensors[0].device), [tensor.numel() for tensor in tensors])
-    for part, tensor in zip(parts, tensors, strict=True):
-        tensor.copy_(part.view(tensor.shape))
+    torch._foreach_copy_(tensors, [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)])
 
 
 def encode(values: Tensor, lanes: Tensor) -> None:
@@ -51,19 +51,19 @@ def encode(values: Tensor, lanes: Tensor) -> None:
         values: int64, shape ``[n]``.
         lanes: floating, shape ``[LANES * n]``; overwritten.
     """
-    for index, row in enumerate(lanes.view(LANES, values.numel())):
-        row.copy_((values >> (_LANE_BITS * index)) & _LANE_MASK)
+    lanes.view(LANES, values.numel()).copy_((values >> _shifts(values.device)) & _LANE_MASK)
 
 
 def decode(lanes: Tensor) -> Tensor:
     """Inverse of :func:`encode`."""
-    if not lanes.numel():
-        return torch.zeros(0, dtype=torch.int64, device=lanes.device)
     rows = lanes.view(LANES, lanes.numel() // LANES).to(torch.int64)
-    values = torch.zeros_like(rows[0])
-    for index, row in enumerate(rows):
-        values |= row << (_LANE_BITS * index)
-    return values
+    return (rows << _shifts(lanes.device)).sum(0)  # no two lanes share a bit, so that a sum joins them
+
+
+@cache
+def _shifts(device: torch.device) -> Tensor:
+    """By how many bits each lane is moved, int64, shape ``[LANES, 1]``."""
+    return torch.arange(0, LANES * _LANE_BITS, _LANE_BITS, device=device).unsqueeze(1)
 
 
 def growth(values: Tensor, base: Tensor) -> Tensor:

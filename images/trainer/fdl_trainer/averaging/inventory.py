@@ -1,6 +1,8 @@
 """Which of a model's tensors are averaged, in which order, and by which rule."""
 
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import is_
 
 import torch
 from torch import Tensor, nn
@@ -131,6 +133,8 @@ class Watch:
         """
         replaced: dict[str, Tensor] = {}
         for (path, module), (tensors, children) in zip(self._modules, self._seen, strict=True):
+            if _unchanged(module, tensors, children):
+                continue
             now = _tensors(module)
             if now.keys() != tensors.keys() or len(module._modules) != children:
                 names = sorted(now.keys() ^ tensors.keys()) or ["modules"]
@@ -156,6 +160,16 @@ class Watch:
                     "are not averaged. Leave it trainable in the model factory and freeze it after session.setup."
                 )
         return replaced
+
+
+def _unchanged(module: nn.Module, tensors: dict[str, Tensor | None], children: int) -> bool:
+    """Whether a module has the very tensors that it had. Without a line of Python a tensor: models have thousands."""
+    parameters, buffers = module._parameters, module._buffers
+    return (
+        len(module._modules) == children
+        and [*parameters, *buffers] == list(tensors)
+        and all(map(is_, chain(parameters.values(), buffers.values()), tensors.values()))
+    )
 
 
 def _alike(tensor: Tensor | None, before: Tensor | None) -> bool:

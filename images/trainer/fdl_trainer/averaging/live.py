@@ -1,5 +1,6 @@
 """The live model, and what moves between it and flat buffers."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -7,6 +8,8 @@ from torch import Tensor, nn
 
 from fdl_trainer.averaging import integers
 from fdl_trainer.averaging.inventory import Watch, take
+from fdl_trainer.averaging.lines import Lines
+from fdl_trainer.averaging.reading import Reading
 
 _BLOCK = 1 << 17
 """Elements that a processor works on at a time where several operations follow each other."""
@@ -37,42 +40,55 @@ class LiveModel:
         if self.staged:
             self._stage = torch.zeros(elements(self.inventory.floating), dtype=self.inventory.dtype, device=home)
             self._stage_views = self.views(self._stage)
-        self._blocks = _blocks(self._floating, _BLOCK if home.type == "cpu" else None)
+        self._in_cache = home.type == "cpu" and not self.staged
+        self._blocks = _blocks(self._floating, _BLOCK if self._in_cache else None)
+        self._lines = Lines(self._floating, self.inventory.dtype, joined=not self._in_cache)
+        self._no_numbers = torch.zeros(0, dtype=torch.int64, device=self.device)
         self._snapshot: Tensor | None = None
         self._snapshot_numbers: Tensor | None = None
+        self._distance = Reading(torch.zeros(2, dtype=self.inventory.dtype, device=home))
+        self._apart, self._norm = self._distance.values.unbind(0)
+        self._scale = 0.0
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """A flat buffer's floating part, tensor by tensor."""
         return views(flat, self._floating)
 
-    def refresh(self) -> None:
+    def refresh(self) -> bool:
         """Look whether the model is still the one that was set up.
+
+        Returns:
+            Whether a tensor's memory is elsewhere now: what was collected before this call is not what it holds.
 
         Raises:
             ModelChangedError: it is not.
         """
         replaced = self._watch.check()
         if not replaced:
-            return
+            return self._lines.renew()
         inventory = self.inventory
         for rule in (inventory.buffers, inventory.means, inventory.variances, inventory.counters, inventory.integers):
             rule.update({name: tensor for name, tensor in replaced.items() if name in rule})
         self._floating = list(inventory.floating.values())
+        self._lines = Lines(self._floating, inventory.dtype, joined=not self._in_cache)
+        return True
 
     def collect(self, flat: Tensor, flat_views: list[Tensor]) -> Tensor:
         """Copy the floating tensors into a flat buffer; returns whether they are finite, bool, shape ``[]``.
 
-        The sum over everything is finite if all is: one fused pass. Where the model is on another device, this waits
-        for the one copy, since the host reads it next.
+        Where the model is on another device, this waits for the one copy, since the host reads it next.
         """
-        if not self.staged:
+        if self._in_cache:
             sums = []
             for elements, tensors in self._blocks:
                 torch._foreach_copy_(flat_views[tensors], self._floating[tensors])
                 sums.append(flat[elements].sum())
             return torch.isfinite(torch.stack(sums).sum())
-        torch._foreach_copy_(self._stage_views, self._floating)
-        finite = torch.isfinite(self._stage.sum())
+        if not self.staged:
+            self._lines.gather(flat, flat_views)
+            return _is_finite(flat)
+        self._lines.gather(self._stage, self._stage_views)
+        finite = _is_finite(self._stage)
         flat.copy_(self._stage, non_blocking=True)
         return finite.to(self.device)
 
@@ -116,7 +132,8 @@ class LiveModel:
 
     def numbers(self) -> Tensor:
         """Counters and integers, int64, on the flat buffers' device."""
-        return integers.gather(list(self.inventory.whole.values()), self.device)
+        whole = self.inventory.whole
+        return integers.gather(list(whole.values()), self.device) if whole else self._no_numbers
 
     def keep(self, flat: Tensor, numbers: Tensor) -> None:
         """Remember what was collected, for :meth:`correct`."""
@@ -130,7 +147,7 @@ class LiveModel:
         """Copy what was kept into a flat buffer; returns whether it is finite, bool, shape ``[]``."""
         assert self._snapshot is not None
         flat.copy_(self._snapshot)
-        return torch.isfinite(flat.sum())
+        return _is_finite(flat)
 
     def kept_numbers(self) -> Tensor:
         """The counters and integers that were kept."""
@@ -148,8 +165,8 @@ class LiveModel:
 
     def put(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor) -> None:
         """Overwrite the model."""
-        torch._foreach_copy_(self._floating, self._here(flat, flat_views)[1])
-        integers.scatter(numbers, list(self.inventory.whole.values()))
+        self._lines.renew()
+        self._scatter(*self._here(flat, flat_views), numbers)
 
     def overwrite(
         self,
@@ -158,25 +175,71 @@ class LiveModel:
         numbers: Tensor,
         scratch: Tensor | None,
         scratch_views: list[Tensor],
-    ) -> Tensor:
-        """Overwrite the model; returns the relative distance that it had, shape ``[]``.
+    ) -> None:
+        """Overwrite the model, and measure the relative distance that it had (:meth:`distance`).
 
         Where launching an operation costs more than a pass over memory, the difference is taken in a flat scratch
         buffer, else in the live model itself, which is about to be overwritten.
         """
+        if self.has_snapshot:
+            self._lines.renew()  # training has gone on since the last look
         here, here_views = self._here(flat, flat_views)
         if here.is_cuda and scratch is not None and scratch.device == here.device:
-            torch._foreach_copy_(scratch_views, self._floating)
-            apart = torch.linalg.vector_norm(scratch.sub_(here))
-            torch._foreach_copy_(self._floating, here_views)
-            norm = torch.linalg.vector_norm(here)
+            self._lines.gather(scratch, scratch_views)
+            torch.linalg.vector_norm(scratch.sub_(here), out=self._apart)
+            torch.linalg.vector_norm(here, out=self._norm)
+            self._scatter(here, here_views, numbers)
         else:
-            apart, norm = self._overwrite_in_blocks(here, here_views)
-        integers.scatter(numbers, list(self.inventory.whole.values()))
-        return _relative(apart, norm)
+            self._overwrite_in_blocks(here, here_views)
+            integers.scatter(numbers, list(self.inventory.whole.values()))
+        self._measured(1.0)
 
-    def _overwrite_in_blocks(self, here: Tensor, here_views: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Distance and norm; a block's tensors stay in the processor's cache from one operation to the next."""
+    def replace(
+        self, total: Tensor, divisor: float, by: Tensor, own: Tensor, own_views: list[Tensor], *, numbers: Tensor
+    ) -> None:
+        """Turn a sum into the average and overwrite the model, which is as it was collected; measure as
+        :meth:`overwrite` does.
+
+        The least passes over memory that this takes: what was collected becomes the difference, and then the average.
+
+        Args:
+            total: of all ranks, on the model's device.
+            divisor: makes it an average.
+            by: the same on the device: by a number of the host's, some devices multiply with its inverse.
+            own: what this rank collected before it was weighted; overwritten with the average.
+            own_views: its tensors.
+            numbers: counters and integers.
+        """
+        torch.sub(total, own, alpha=divisor, out=own)
+        torch.linalg.vector_norm(own, out=self._apart)
+        torch.div(total, by, out=own)
+        torch.linalg.vector_norm(own, out=self._norm)
+        self._scatter(own, own_views, numbers)
+        self._measured(divisor)
+
+    def distance(self) -> float:
+        """What the last commit measured: how far the model was from the average, relative to the average's norm; 0
+        when nothing was, or it is not finite. Waits for the device to have come to it.
+        """
+        if not self._scale:
+            return 0.0
+        apart, norm = self._distance.numbers()
+        return apart / self._scale / norm if math.isfinite(apart) and norm > 0.0 else 0.0
+
+    def forget_distance(self) -> None:
+        """As before the first commit."""
+        self._scale = 0.0
+
+    def _measured(self, scale: float) -> None:
+        self._scale = scale
+        self._distance.begin()
+
+    def _scatter(self, here: Tensor, here_views: list[Tensor], numbers: Tensor) -> None:
+        self._lines.scatter(here, here_views)
+        integers.scatter(numbers, list(self.inventory.whole.values()))
+
+    def _overwrite_in_blocks(self, here: Tensor, here_views: list[Tensor]) -> None:
+        """A block's tensors stay in the processor's cache from one operation to the next."""
         distances, norms = [], []
         for elements, tensors in self._blocks:
             live, wanted = self._floating[tensors], here_views[tensors]
@@ -184,19 +247,20 @@ class LiveModel:
             distances.append(_norm(live, here.dtype))
             torch._foreach_copy_(live, wanted)
             norms.append(torch.linalg.vector_norm(here[elements]))
-        return torch.linalg.vector_norm(torch.stack(distances)), torch.linalg.vector_norm(torch.stack(norms))
+        torch.linalg.vector_norm(torch.stack(distances), out=self._apart)
+        torch.linalg.vector_norm(torch.stack(norms), out=self._norm)
 
-    def correct(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor, alpha: float) -> Tensor:
-        """Add ``alpha`` times the way from the snapshot to a flat buffer; returns that way's relative length.
+    def correct(self, flat: Tensor, flat_views: list[Tensor], numbers: Tensor, alpha: float) -> None:
+        """Add ``alpha`` times the way from the snapshot to a flat buffer, and measure that way's relative length.
 
         Counters grow by what they missed; other integers are overwritten.
         """
         snapshot, before = self._snapshot, self._snapshot_numbers
         assert snapshot is not None and before is not None
         here, _ = self._here(flat, flat_views)
-        norm = torch.linalg.vector_norm(here)
+        torch.linalg.vector_norm(here, out=self._norm)
         torch.sub(here, snapshot, out=snapshot)
-        apart = torch.linalg.vector_norm(snapshot)
+        torch.linalg.vector_norm(snapshot, out=self._apart)
         torch._foreach_add_(self._floating, self.views(snapshot.mul_(alpha)))
         if self.inventory.variances:
             torch._foreach_clamp_min_(list(self.inventory.variances.values()), 0.0)
@@ -204,7 +268,7 @@ class LiveModel:
         missed = numbers.clone()
         missed[:counters] += (self.numbers() - before)[:counters]
         integers.scatter(missed, list(self.inventory.whole.values()))
-        return _relative(apart, norm)
+        self._measured(1.0)
 
     def _here(self, flat: Tensor, flat_views: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """A flat buffer on the model's device."""
@@ -253,7 +317,7 @@ def _norm(tensors: list[Tensor], dtype: torch.dtype) -> Tensor:
     return norm
 
 
-def _relative(apart: Tensor, norm: Tensor) -> Tensor:
-    """Their ratio; 0 when the norm is, or the distance is not finite."""
-    known = torch.isfinite(apart) & (norm > 0)
-    return torch.where(known, apart / norm, torch.zeros_like(norm))
+def _is_finite(flat: Tensor) -> Tensor:
+    """Whether a flat buffer is finite, bool, shape ``[]``: the sum of all magnitudes is if each is. Two operations."""
+    finite: Tensor = torch.linalg.vector_norm(flat, 1) < math.inf
+    return finite

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from fdl_trainer.averaging import integers, moments
 from fdl_trainer.averaging.gradients import Gradients
 from fdl_trainer.averaging.live import LiveModel, elements, saved_names, views
-from fdl_trainer.averaging.reading import Reading
 from fdl_trainer.averaging.settings import Averaging
-from fdl_trainer.averaging.weighing import Share
+from fdl_trainer.averaging.weighing import Share, Weights
 from fdl_trainer.averaging.wire import Layout, Parts, Wire
+
+_CONSTANTS = 8
+"""Divisors that are kept on the device."""
 
 
 class ModelState:
@@ -56,7 +58,11 @@ class ModelState:
         )
         self._committed, self._next = self._new_buffer(), self._new_buffer()
         self._views = {id(parts): self._model.views(parts.floating) for parts in (self._committed, self._next)}
-        self._distance: Reading | None = None
+        self._keeps_own = self.device.type != "cpu" and self._has_one_divisor()
+        self._own_of: Wire | None = None
+        self._yes = torch.ones((), dtype=torch.bool, device=self.device)
+        self._zero = torch.zeros((), dtype=inventory.dtype, device=self.device)
+        self._constants: dict[float, Tensor] = {}
         self.gradients: Gradients | None = None
         if self.averaging.gradients:
             assert optimizer is not None
@@ -79,7 +85,7 @@ class ModelState:
 
     def divergence(self) -> float:
         """How far this rank's model was from the average at the last commit, relative to the average's norm."""
-        return 0.0 if self._distance is None else float(self._distance)
+        return self._model.distance()
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -105,6 +111,7 @@ class ModelState:
     def capture(self) -> None:
         """Take the live model as the committed state (at the start and after a checkpoint was loaded)."""
         self._model.refresh()
+        self._own_of = None
         self._model.collect(self._next.floating, self._views_of(self._next))
         integers.encode(self._model.numbers(), self._next.lanes)
         self._next.momentum.copy_(self._committed.momentum)
@@ -129,32 +136,51 @@ class ModelState:
         Raises:
             ModelChangedError: the model is not the one that was set up.
         """
-        self._model.refresh()
         keep_snapshot = keep_snapshot and not again
-        idle, narrow = share.samples == 0, wire.floating is None
-        parts = self._next if wire.floating is None else self.layout.split_floating(wire.floating)
-        finite = torch.ones((), dtype=torch.bool, device=self.device)
-        part_views = self._views_of(self._next) if narrow else wire.views
+        idle, narrow = share.samples == 0, wire.weighted is None
+        parts = self._next if wire.weighted is None else wire.weighted
+        keeps_own = self._keeps_own and wire.ranks > 1 and not (idle or keep_snapshot or again)
+        self._own_of = wire if keeps_own else None
+        raw, raw_views = (parts, wire.views) if not (narrow or keeps_own) else (self._next, self._views_of(self._next))
+        collects = not again and (keep_snapshot or not idle)
+        finite = self._collect(raw, raw_views) if collects else self._yes
+        if self._model.refresh() and collects:  # looked while a device copies
+            finite = self._collect(raw, raw_views)
         if again:
             finite = self._model.recall(parts.floating)
-        elif self.gradients is not None and not idle:
-            finite = self._model.collect_rest(self.gradients.sums, parts.floating, part_views)
-        elif not idle or keep_snapshot:
-            finite = self._model.collect(parts.floating, part_views)
-        wire.mark(finite)
+        wire.mark(finite, soon=keep_snapshot or again)
         numbers = self._model.kept_numbers() if again else self._model.numbers()
         if keep_snapshot:
             self._model.keep(parts.floating, numbers)
         if idle or (not finite.is_cuda and not finite):
             parts.floating.zero_()
+        elif keeps_own:
+            torch.mul(raw.floating, self.averaging.weighing.factor(share), out=parts.floating)
+            self._zero_unless_finite(wire, parts)
         else:
             self._weigh(wire, parts, share)
+            self._zero_unless_finite(wire, parts)
         if narrow:
             wire.parameters.copy_(parts.parameters)
             wire.rest.copy_(parts.rest)
         self._pack_numbers(wire, numbers)
         if self.gradients is not None:
             self.gradients.pack(wire.extra, wire.rank, share, finite)
+
+    def _collect(self, parts: Parts, part_views: list[Tensor]) -> Tensor:
+        if self.gradients is not None:
+            return self._model.collect_rest(self.gradients.sums, parts.floating, part_views)
+        return self._model.collect(parts.floating, part_views)
+
+    def _has_one_divisor(self) -> bool:
+        """Whether an average is the sum of the weighted values divided by one number, and nothing else. Then what a
+        rank collected serves as the scratch memory of its commit (:meth:`LiveModel.replace`).
+        """
+        weighing = self.averaging.weighing
+        special = self.averaging.of_deltas or self.averaging.gradients or self.averaging.outer.has_state
+        by_samples = weighing.weights is Weights.SAMPLES and weighing.gamma == 1.0
+        plain = not (special or self.layout.moments or self._model.staged)
+        return plain and (by_samples or not self.layout.buffers)
 
     def _weigh(self, wire: Wire, parts: Parts, share: Share) -> None:
         if self.layout.moments:
@@ -170,9 +196,10 @@ class ModelState:
             else:
                 parts.parameters.mul_(factor)
                 parts.rest.mul_(share.samples)
+
+    def _zero_unless_finite(self, wire: Wire, parts: Parts) -> None:
         if wire.finite.is_cuda:  # the host does not wait to learn whether it is
-            zero = torch.zeros((), dtype=parts.floating.dtype, device=self.device)
-            torch.where(wire.finite, parts.floating, zero, out=parts.floating)
+            torch.where(wire.finite, parts.floating, self._zero, out=parts.floating)
 
     def _pack_numbers(self, wire: Wire, numbers: Tensor) -> None:
         if not numbers.numel():
@@ -204,17 +231,10 @@ class ModelState:
         if delta and not self._model.has_snapshot:
             raise RuntimeError("a delta needs the snapshot of pack(keep_snapshot=True); it serves one commit")
         before, after = self._committed, self._next
-        self._divide(wire, shares, after)
-        if self.averaging.of_deltas:
-            after.parameters.add_(before.parameters)
-        if self.layout.moments:
-            moments.unshift(after.mean, after.variance, before.mean)
-        self.averaging.outer.apply(before.parameters, after.parameters, before.momentum, after.momentum)
-        numbers = integers.decode(before.lanes)
-        if numbers.numel():
-            numbers[: self.layout.counters] += wire.growth.amax(0).to(torch.int64)
-            numbers[self.layout.counters :] = integers.decode(wire.lanes)
-            integers.encode(numbers, after.lanes)
+        own, self._own_of = self._own_of is wire and not delta, None
+        if not own:
+            self._average(wire, shares, before, after)
+        numbers = self._commit_numbers(wire, before, after)
         flat, flat_views = after.floating, self._views_of(after)
         if self.gradients is not None:
             self._model.put_parameters(before.floating, self._views_of(before))  # a script may have changed them
@@ -223,12 +243,31 @@ class ModelState:
         self._swap()
         if self.gradients is not None:
             return
-        if delta and wire.was_finite:
-            distance = self._model.correct(flat, flat_views, numbers, alpha)
+        if own and wire.floating is not None:
+            divisor = self.averaging.weighing.divisor(shares)
+            self._model.replace(wire.floating, divisor, self._constant(divisor), flat, flat_views, numbers=numbers)
+        elif delta and wire.was_finite:
+            self._model.correct(flat, flat_views, numbers, alpha)
         else:
-            distance = self._model.overwrite(flat, flat_views, numbers, wire.floating, wire.views)
-        self._distance = Reading(distance)
+            self._model.overwrite(flat, flat_views, numbers, wire.floating, wire.views)
         self._model.forget()
+
+    def _average(self, wire: Wire, shares: Sequence[Share], before: Parts, after: Parts) -> None:
+        self._divide(wire, shares, after)
+        if self.averaging.of_deltas:
+            after.parameters.add_(before.parameters)
+        if self.layout.moments:
+            moments.unshift(after.mean, after.variance, before.mean)
+        self.averaging.outer.apply(before.parameters, after.parameters, before.momentum, after.momentum)
+
+    def _commit_numbers(self, wire: Wire, before: Parts, after: Parts) -> Tensor:
+        if not before.lanes.numel():
+            return self._model.numbers()
+        numbers = integers.decode(before.lanes)
+        numbers[: self.layout.counters] += wire.growth.amax(0).to(torch.int64)
+        numbers[self.layout.counters :] = integers.decode(wire.lanes)
+        integers.encode(numbers, after.lanes)
+        return numbers
 
     def _divide(self, wire: Wire, shares: Sequence[Share], target: Parts) -> None:
         """Sums to averages. The divisor is a tensor: division by a Python number differs between device kinds."""
@@ -237,13 +276,19 @@ class ModelState:
             target.rest.copy_(wire.rest)
             return
         divisor, samples = self.averaging.weighing.divisor(shares), float(sum(share.samples for share in shares))
-        by = torch.full((), divisor, dtype=target.flat.dtype, device=self.device)
-        by_samples = torch.full((), samples, dtype=target.flat.dtype, device=self.device)
         if divisor == samples and wire.floating is not None:
-            torch.div(wire.floating, by, out=target.floating)
+            torch.div(wire.floating, self._constant(divisor), out=target.floating)
             return
-        target.parameters.copy_(wire.parameters).div_(by)
-        torch.div(wire.rest, by_samples, out=target.rest)
+        target.parameters.copy_(wire.parameters).div_(self._constant(divisor))
+        torch.div(wire.rest, self._constant(samples), out=target.rest)
+
+    def _constant(self, value: float) -> Tensor:
+        """A number on the buffers' device, shape ``[]``; most windows divide by what the last one did."""
+        if value not in self._constants:
+            if len(self._constants) >= _CONSTANTS:
+                self._constants.clear()
+            self._constants[value] = torch.full((), value, dtype=self._zero.dtype, device=self.device)
+        return self._constants[value]
 
     def forget_gradients(self) -> None:
         """What was added up in the window is void, or counts for nothing."""
@@ -275,7 +320,8 @@ class ModelState:
         for tensor, given in zip(frozen, views(gift[self.numel :], frozen), strict=True):
             tensor.copy_(given)
         self._swap()
-        self._distance = None
+        self._own_of = None
+        self._model.forget_distance()
         if delta:
             committed = self._committed
             numbers = integers.decode(committed.lanes)

@@ -108,7 +108,8 @@ class Wire:
         parameters: weighted parameters or their deltas, of the wire's type.
         rest: the other weighted values.
         floating: both, where they are of one type, else None.
-        views: the tensors in it, by the model's order.
+        weighted: their parts, where they are of one type, else None.
+        views: the tensors in them, by the model's order.
         lanes: the lowest rank's integers.
         growth: of the counters, shape ``[ranks, counters]``.
         finite: whether the packed model was finite, bool, shape ``[]``, on the buffer's device.
@@ -125,19 +126,22 @@ class Wire:
         main = torch.zeros(sum(sizes), dtype=like.dtype, **where)
         self.parameters, self.rest, self.lanes, growth, self._tail, self._room = torch.split(main, sizes)
         self.growth = growth.view(ranks, layout.counters)
-        self.floating: Tensor | None = main[: layout.floating]
+        self.floating = None if narrow else main[: layout.floating]
+        self.weighted = None if self.floating is None else layout.split_floating(self.floating)
         self.views: list[Tensor] = []
         self._main, self._narrow = main, narrow
         if narrow:
             self.parameters = torch.zeros(layout.parameters, dtype=torch.bfloat16, **where)
-            self.floating = None
         self.rank = rank
         self.ranks = ranks
         self.tail_numel = tail_numel
         self.room = room
         self.extra = self._room[:0]
         self.finite = torch.ones((), dtype=torch.bool, device=like.device)
-        self._was_finite = Reading(self.finite)
+        self._was_finite: Reading | None = None
+        self._said = torch.zeros(2, tail_numel, dtype=like.dtype, pin_memory=like.is_cuda)
+        self._choice = self._said.to(like.device)
+        self._heard = Reading(self._tail)
 
     @property
     def parts(self) -> list[Tensor]:
@@ -155,15 +159,29 @@ class Wire:
         for part in self.parts:
             all_reduce(part)
 
-    def mark(self, finite: Tensor) -> None:
-        """Note whether what was packed is finite, bool, shape ``[]``, on the buffer's device."""
-        self.finite = finite
-        self._was_finite = Reading(finite)
+    def mark(self, finite: Tensor, *, soon: bool = False) -> None:
+        """Note whether what was packed is finite.
+
+        Args:
+            finite: bool, shape ``[]``, on the buffer's device.
+            soon: the host asks while the device has later work.
+        """
+        self.finite, self._was_finite = finite, None
+        if soon:
+            self._read_finite()
 
     @property
     def was_finite(self) -> bool:
-        """The same as a Python value: waits for the device to have come to the packing."""
-        return bool(float(self._was_finite))
+        """The same as a Python value. Waits for the device to have come to the packing, and no longer if it was told
+        that this would be asked soon.
+        """
+        reading = self._was_finite or self._read_finite()
+        return bool(reading.numbers()[0])
+
+    def _read_finite(self) -> Reading:
+        self._was_finite = Reading(self.finite.reshape(1))
+        self._was_finite.begin()
+        return self._was_finite
 
     def write_tail(self, finite: Sequence[float], otherwise: Sequence[float]) -> None:
         """Write the tail, after :meth:`ModelState.pack`: one of two, since the host may not know yet which is true.
@@ -172,11 +190,14 @@ class Wire:
             finite: the tail if the packed model was finite.
             otherwise: the tail if it was not.
         """
-        tails = torch.tensor([list(finite), list(otherwise)], dtype=self._tail.dtype)
-        if self._tail.is_cuda:
-            tails = tails.pin_memory().to(self._tail.device, non_blocking=True)
-        self._tail.copy_(torch.where(self.finite, tails[0], tails[1]))
+        # The memory for it is the wire's own. A copy of an earlier tail that the device has not come to yet belongs to
+        # a reduce that was given up, and whatever it copies is copied over.
+        self._said.copy_(torch.tensor([list(finite), list(otherwise)], dtype=self._said.dtype))
+        if self._choice is not self._said:
+            self._choice.copy_(self._said, non_blocking=True)
+        torch.where(self.finite, self._choice[0], self._choice[1], out=self._tail)
 
     def read_tail(self) -> list[float]:
         """The tail; waits for the device."""
-        return [float(value) for value in self._tail.tolist()]
+        self._heard.begin()
+        return self._heard.numbers()

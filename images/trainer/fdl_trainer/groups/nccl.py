@@ -40,7 +40,7 @@ OLDEST_NCCL = (2, 26)
 OPERATION_LIMIT = timedelta(hours=24)
 """torch's own limit; nothing here depends on it."""
 ENQUEUE_PATIENCE_SECONDS = 0.25
-_WATCH_PERIOD_SECONDS = 0.02
+_WATCH_PERIOD_SECONDS = 0.05
 _ERROR_LOOKS = 50
 _SPIN_SECONDS = 0.002
 """Polling without a pause: an all-reduce of 250 MB over NVLink takes 0.9 ms."""
@@ -120,10 +120,12 @@ class NcclGroup:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._left: list[object] = []
         self._watch = EnqueueWatch(backend.abort)
+        self._sum = _reduce_options()
+        self._ready, self._done = torch.cuda.Event(), torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def all_reduce(self, buffer: torch.Tensor, interrupt: Interrupt) -> None:
         """See :class:`Group`."""
-        self._run(lambda backend, tensor: backend.allreduce([tensor], _reduce_options()), buffer, interrupt)
+        self._run(lambda backend, tensor: backend.allreduce([tensor], self._sum), buffer, interrupt)
 
     def broadcast(self, buffer: torch.Tensor, root: int, interrupt: Interrupt) -> None:
         """See :class:`Group`."""
@@ -153,31 +155,29 @@ class NcclGroup:
     def _enqueue_and_wait(
         self, start: Callable[[Any, torch.Tensor], Any], buffer: torch.Tensor, interrupt: Interrupt
     ) -> CollectiveFailedError | InterruptedCollectiveError | None:
-        self._stream.wait_stream(torch.cuda.current_stream())
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._ready.record(torch.cuda.current_stream())
+        self._stream.wait_event(self._ready)
         try:
             with torch.cuda.stream(self._stream), self._watch.watching(interrupt):
                 work = start(self._backend, buffer)
                 work.wait()  # orders this group's stream behind the operation; the host does not wait
-                event.record(self._stream)
+                self._done.record(self._stream)
         except RuntimeError as error:
             self._left.append(buffer)
             if self._watch.aborted:
                 return InterruptedCollectiveError("The communicator was aborted while the operation was enqueued.")
             self.close()
             return CollectiveFailedError(first_line(error))
-        outcome = self._poll(event, work, interrupt)
+        outcome = self._poll(work, interrupt)
         if outcome is not None:
-            self._left += [work, buffer, event]
+            self._left += [work, buffer]
         if isinstance(outcome, CollectiveFailedError):
             self.close()
         return outcome
 
-    def _poll(
-        self, event: torch.cuda.Event, work: Any, interrupt: Interrupt
-    ) -> CollectiveFailedError | InterruptedCollectiveError | None:
+    def _poll(self, work: Any, interrupt: Interrupt) -> CollectiveFailedError | InterruptedCollectiveError | None:
         started, looks = time.monotonic(), 0
-        while not event.query():  # type: ignore[no-untyped-call]
+        while not self._done.query():  # type: ignore[no-untyped-call]
             if interrupt():
                 return InterruptedCollectiveError("A newer membership epoch or the end of the run came first.")
             looks += 1
@@ -196,48 +196,47 @@ class NcclGroup:
 
 
 class EnqueueWatch:
-    """Aborts a communicator whose caller does not come back from enqueuing although it was asked to leave."""
+    """Aborts a communicator whose caller does not come back from enqueuing although it was asked to leave.
+
+    Its thread looks now and then by itself: to wake it for each operation would cost the caller the interpreter's lock
+    just when it enqueues.
+    """
 
     def __init__(self, abort: Callable[[], None]) -> None:
         self.aborted = False
         self._abort = abort
-        self._inside = threading.Event()
-        self._closed = False
+        self._closed = threading.Event()
         self._number = 0
-        self._interrupt: Interrupt = _never
+        self._inside: tuple[int, Interrupt] | None = None
         threading.Thread(target=self._run, name="fdl-nccl-watch", daemon=True).start()
 
     @contextlib.contextmanager
     def watching(self, interrupt: Interrupt) -> Iterator[None]:
         """Watch what is enqueued in this block."""
-        self._interrupt = interrupt
         self._number += 1
-        self._inside.set()
+        self._inside = (self._number, interrupt)
         try:
             yield
         finally:
-            self._inside.clear()
+            self._inside = None
 
     def close(self) -> None:
         """End the thread."""
-        self._closed = True
-        self._inside.set()
+        self._closed.set()
 
     def _run(self) -> None:
-        while True:
-            self._inside.wait()
-            number, asked_at = self._number, None
-            while self._inside.is_set() and number == self._number:
-                if self._closed:
-                    return
-                if self._interrupt():
-                    asked_at = asked_at if asked_at is not None else time.monotonic()
-                    if time.monotonic() - asked_at > ENQUEUE_PATIENCE_SECONDS:
-                        self.aborted = True
-                        with contextlib.suppress(RuntimeError):
-                            self._abort()
-                        return
-                time.sleep(_WATCH_PERIOD_SECONDS)
+        number, asked_at = 0, 0.0
+        while not self._closed.wait(_WATCH_PERIOD_SECONDS):
+            inside = self._inside
+            if inside is None or not inside[1]():
+                number = 0
+            elif number != inside[0]:
+                number, asked_at = inside[0], time.monotonic()
+            elif time.monotonic() - asked_at > ENQUEUE_PATIENCE_SECONDS and self._inside is inside:
+                self.aborted = True
+                with contextlib.suppress(RuntimeError):
+                    self._abort()
+                return
 
 
 def new_nccl(
@@ -291,7 +290,3 @@ def _said(work: Any) -> str:
     except RuntimeError as error:
         return first_line(error)
     return "NCCL reported an error of the communicator; NCCL_DEBUG=WARN in the member's environment shows it."
-
-
-def _never() -> bool:
-    return False
