@@ -463,8 +463,10 @@ async def test_simulated_hardware_is_found_and_the_mark_stays(
         assert (labels["fdl.dev/gpu-vendor"], labels["fdl.dev/count.amd"]) == ("amd", "8")
         assert labels["fdl.dev/arch.gfx942"] == "true"
         assert labels["fdl.dev/simulated"] == "true"
+        assert not await prober.changed()
         (tmp_path / "amd").unlink()
         (tmp_path / "amd").symlink_to(REPOSITORY / "tests/unit/prober/data/radeon")
+        assert await prober.changed()
         await prober.step()
     labels = fdl_labels(installed.node(installed.own))
     assert (labels["fdl.dev/count.amd"], labels["fdl.dev/gpu-arch"]) == ("1", "gfx1100")

@@ -12,7 +12,22 @@ from fdl_api.report import Check, Persistence, Severity
 
 Group = Literal["devices", "libtorch", "nccl", "fabric", "data", "host"]
 Place = Literal["cluster", "local", "both"]
+MAX_SUBJECT: Final = 300
+MAX_MESSAGE: Final = 600
+MAX_EVIDENCE: Final = 16
+"""A report is one annotation of a node, and all of them together may have 256 KiB."""
+
 GROUPS: Final[tuple[Group, ...]] = ("devices", "libtorch", "nccl", "fabric", "data", "host")
+
+
+def plain(text: str, limit: int = 96) -> str:
+    """Printable letters of a text, of bounded length.
+
+    Names of files and variables may be any bytes: Python keeps those that are no UTF-8 as surrogates, which no JSON
+    takes.
+    """
+    decoded = text.encode(errors="surrogateescape").decode(errors="replace")
+    return "".join(letter for letter in decoded if letter.isprintable())[:limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +84,12 @@ class CheckInfo:
 
     def passed(self, message: str, subject: str = "") -> Check:
         """A look that found nothing wrong."""
-        return Check(name=self.name, severity="pass", subject=subject, message=message)
+        return Check(
+            name=self.name,
+            severity="pass",
+            subject=plain(subject, MAX_SUBJECT),
+            message=plain(message, MAX_MESSAGE),
+        )
 
     def found(
         self, reason: str, message: str, subject: str = "", evidence: Mapping[str, object] | None = None
@@ -86,14 +106,15 @@ class CheckInfo:
             KeyError: the check has no such finding.
         """
         entry = self.finding(reason)
+        told = list((evidence or {}).items())[:MAX_EVIDENCE]
         return Check(
             name=self.name,
             reason=reason,
             severity=entry.severity,
-            subject=subject,
-            message=message,
+            subject=plain(subject, MAX_SUBJECT),
+            message=plain(message, MAX_MESSAGE),
             remedy=entry.remedy,
             persistence=entry.persistence,
             blocking=entry.blocking,
-            evidence={key: str(value) for key, value in (evidence or {}).items()},
+            evidence={plain(key, MAX_SUBJECT): plain(str(value), MAX_MESSAGE) for key, value in told},
         )

@@ -2,7 +2,8 @@
 
 Top layer first:
 
-* :mod:`fdl_prober.loop`: look, decide, write what changed; :mod:`fdl_prober.pace` says when;
+* :mod:`fdl_prober.loop`: look, decide, write what changed; :mod:`fdl_prober.pace` and :mod:`fdl_prober.hotplug` say
+  when;
 * :mod:`fdl_prober.local`: look and decide once, on a machine outside of any cluster;
 * :mod:`fdl_prober.decide`, :mod:`fdl_prober.checks`, :mod:`fdl_prober.deep`, :mod:`fdl_prober.history`: labels, checks,
   deep checks and vanished devices, pure;

@@ -34,8 +34,7 @@ class Bounded:
         Raises:
             StuckError: it did not end within its limit, or the one before it is still running.
         """
-        before = self._running.get(name)
-        if before is not None and before.is_alive():
+        if name in self._running:
             raise StuckError("an earlier look has not ended yet")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
@@ -48,11 +47,12 @@ class Bounded:
 
         def work() -> None:
             try:
-                found = look(*arguments)
+                told: tuple[Callable[[Any], None], Any] = answer.set_result, look(*arguments)
             except Exception as error:  # handed to whoever asked
-                tell(answer.set_exception, error)
-            else:
-                tell(answer.set_result, found)
+                told = answer.set_exception, error
+            # Before the answer: whoever has it may ask again at once, while this thread still is about to end.
+            del self._running[name]
+            tell(*told)
 
         thread = threading.Thread(target=work, name=f"look-{name}", daemon=True)
         self._running[name] = thread

@@ -10,6 +10,7 @@ from pydantic import Field
 from fdl_api import coverage
 from fdl_api.model import StatusModel
 from fdl_api.report import Device, Faults
+from fdl_prober.text import plain, word
 
 TOPOLOGY = ("class/kfd/kfd/topology", "devices/virtual/kfd/kfd/topology")
 MAX_NODES = 1024
@@ -67,10 +68,7 @@ def _memory(node: Path) -> tuple[int, bool]:
 
 def _card(root: Path, pci: str, name: str) -> str:
     """A text of the card's PCI device; empty where the kernel has none (virtual functions have few)."""
-    try:
-        return (root / "bus/pci/devices" / pci / name).read_text(errors="replace").strip()[:96]
-    except OSError:
-        return ""
+    return plain(word(root / "bus/pci/devices" / pci / name))
 
 
 def uncorrected(root: Path, pci: str) -> int:
@@ -154,7 +152,4 @@ def observe(root: Path) -> KfdReport:
 
 
 def _module_version(root: Path) -> str:
-    try:
-        return (root / "module/amdgpu/version").read_text(errors="replace").strip()
-    except OSError:
-        return ""
+    return plain(word(root / "module/amdgpu/version"))

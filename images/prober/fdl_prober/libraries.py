@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fdl_prober.nvml import FOLDERS
 from fdl_prober.settings import LOADER
+from fdl_prober.text import plain
 
 _LOADER_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib")
 _NCCL_NAME = re.compile(r"lib(?:nccl|rccl)\.so(?:\.(?P<version>[0-9.]+))?")
@@ -48,7 +49,7 @@ def nccl(roots: Iterable[str]) -> dict[str, str]:
     folders: list[Path] = []
     for root in roots:
         folders += [Path(folder) for folder in _LOADER_FOLDERS] if root == LOADER else [Path(root) / f for f in FOLDERS]
-    return _in(folders)
+    return {plain(path, 300): version for path, version in _in(folders).items()}
 
 
 def _in(folders: Iterable[Path]) -> dict[str, str]:

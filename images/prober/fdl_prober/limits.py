@@ -5,6 +5,8 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from fdl_prober.text import word
+
 _NO_LIMIT_V1 = 1 << 60
 """Version 1 writes a number near 2^63 where there is no limit."""
 
@@ -24,13 +26,6 @@ class Limits:
     processes: int | None = None
 
 
-def _word(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def _number(text: str) -> int | None:
     """A limit as the kernel writes it: ``max``, ``-1`` and huge numbers are none."""
     try:
@@ -43,7 +38,7 @@ def _number(text: str) -> int | None:
 def _own_groups(proc: Path) -> dict[str, str]:
     """Path of this process's control group by controller; the empty name is version 2's."""
     found: dict[str, str] = {}
-    for line in _word(proc / "self/cgroup").splitlines():
+    for line in word(proc / "self/cgroup").splitlines():
         parts = line.split(":", 2)
         if len(parts) == 3:
             found |= dict.fromkeys(parts[1].split(","), parts[2])
@@ -60,14 +55,14 @@ def _folders(root: Path, path: str) -> list[Path]:
 
 
 def _least(folders: list[Path], name: str) -> int | None:
-    values = [value for folder in folders if (value := _number(_word(folder / name))) is not None]
+    values = [value for folder in folders if (value := _number(word(folder / name))) is not None]
     return min(values, default=None)
 
 
 def _cpus_v2(folders: list[Path]) -> float | None:
     found = []
     for folder in folders:
-        parts = _word(folder / "cpu.max").split()
+        parts = word(folder / "cpu.max").split()
         quota = _number(parts[0]) if len(parts) == 2 else None
         if quota:
             found.append(quota / int(parts[1]))
@@ -77,7 +72,7 @@ def _cpus_v2(folders: list[Path]) -> float | None:
 def _cpus_v1(folders: list[Path]) -> float | None:
     found = []
     for folder in folders:
-        quota, period = (_number(_word(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
+        quota, period = (_number(word(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
         if quota and period:
             found.append(quota / period)
     return min(found, default=None)

@@ -13,6 +13,7 @@ from fdl_api.cluster import FabricSpec, ProberSpec, Variant
 from fdl_api.report import DeepResult, GoneDevice, Report, of_node
 from fdl_prober import decide, deep, history, pace
 from fdl_prober.facts import gather
+from fdl_prober.hotplug import Mark
 from fdl_prober.observe import Observation, Observer
 from fdl_prober.server import Server, ServerError
 from fdl_prober.settings import Settings
@@ -20,6 +21,7 @@ from fdl_prober.settings import Settings
 log = logging.getLogger("fdl_prober")
 
 CLUSTER_POLL_SECONDS = 60.0
+CHANGE_POLL_SECONDS = 2.0
 
 
 @dataclass
@@ -40,6 +42,7 @@ class State:
     image_trouble: dict[str, str] = field(default_factory=dict)
     known: tuple[GoneDevice, ...] | None = None
     waits: int = 0
+    marks: tuple[Mark, ...] | None = None
 
 
 def is_simulated(node: Mapping[str, object]) -> bool:
@@ -135,6 +138,8 @@ class Prober:
                 if not self.state.cluster_known and not error.refused:
                     raise  # a report without variants would take their labels away
                 log.warning("%s; going on with what is known", error)
+        # Before the look: what changes while it lasts is a change after it.
+        self.state.marks = await self._observer.marks(self.state.simulated)
         return await self._publish(await self._observer.look(self.state.simulated))
 
     async def _publish(self, seen: Observation) -> bool:
@@ -184,7 +189,20 @@ class Prober:
             except ServerError as error:
                 log.error("%s", error)
             delay = pace.look_again_seconds(self._settings.period_seconds, self.state.waits, random.random())  # noqa: S311
+            await self._rest(stop, delay)
+
+    async def changed(self) -> bool:
+        """Whether hardware or drivers are not as they were at the last look."""
+        marks = await self._observer.marks(self.state.simulated)
+        return marks is not None and self.state.marks is not None and marks != self.state.marks
+
+    async def _rest(self, stop: asyncio.Event, delay: float) -> None:
+        """Wait for the next look: the whole delay, or until hardware changes."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + delay
+        while not stop.is_set() and (left := end - loop.time()) > 0:
             try:
-                await asyncio.wait_for(stop.wait(), delay)
+                await asyncio.wait_for(stop.wait(), min(left, CHANGE_POLL_SECONDS))
             except TimeoutError:
-                continue
+                if await self.changed():
+                    return

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 from fdl_api.report import Interface, RdmaDevice
+from fdl_prober.text import plain, word
 
 _SIOCGIFADDR = 0x8915
 MAX_INTERFACES = 64
@@ -40,13 +41,6 @@ def _number(path: Path) -> int:
         return 0
 
 
-def _word(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def interfaces(sysfs: Path, proc: Path) -> tuple[Interface, ...]:
     """Interfaces of this network namespace, loopback left out. A pod's are the ones that members will see."""
     net = sysfs / "class/net"
@@ -61,11 +55,11 @@ def interfaces(sysfs: Path, proc: Path) -> tuple[Interface, ...]:
         four = _ipv4(folder.name)
         found.append(
             Interface(
-                name=folder.name,
+                name=plain(folder.name),
                 addresses=tuple(([four] if four else []) + six.get(folder.name, [])),
                 speed_mbps=_number(folder / "speed"),
                 mtu=_number(folder / "mtu"),
-                up=_word(folder / "operstate") in ("up", "unknown"),
+                up=word(folder / "operstate") in ("up", "unknown"),
             )
         )
     found.sort(key=lambda item: (not (item.up and item.addresses), item.name))
@@ -78,14 +72,14 @@ def rdma(sysfs: Path) -> tuple[RdmaDevice, ...]:
     found = []
     for device in sorted(folder.iterdir()) if folder.is_dir() else ():
         ports = sorted((device / "ports").glob("*"))
-        active = [port for port in ports if _word(port / "state").upper().endswith("ACTIVE")]
+        active = [port for port in ports if word(port / "state").upper().endswith("ACTIVE")]
         shown = active or ports
         found.append(
             RdmaDevice(
-                name=device.name,
+                name=plain(device.name),
                 active_ports=len(active),
-                rate=_word(shown[0] / "rate") if shown else "",
-                link=_word(shown[0] / "link_layer") if shown else "",
+                rate=word(shown[0] / "rate") if shown else "",
+                link=word(shown[0] / "link_layer") if shown else "",
             )
         )
     return tuple(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fdl_api.report import Host, Sentinel
-from fdl_prober import box, devfiles, host, kfd, nvml, pci, processes, volumes
+from fdl_prober import box, devfiles, host, hotplug, kfd, nvml, pci, processes, volumes
 from fdl_prober.bounded import Bounded, StuckError
 from fdl_prober.box import Box
 from fdl_prober.devfiles import DeviceFile
@@ -96,6 +96,13 @@ class Observer:
         except Exception as error:  # whatever a file of a broken driver brings about is no reason to stop
             silent[name] = f"{type(error).__name__}: {error}"[:300]
         return empty
+
+    async def marks(self, simulated: bool) -> tuple[hotplug.Mark, ...] | None:
+        """What tells a change of hardware or drivers; ``None`` where it cannot be asked, which is no change."""
+        try:
+            return await self._bounded.run("marks", LIMIT_SECONDS, hotplug.marks, self._settings, simulated)
+        except (StuckError, OSError):
+            return None
 
     async def look(self, simulated: bool) -> Observation:
         """Look at the node once.

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fdl_prober.text import word
+
 VENDOR_IDS = {"0x10de": "nvidia", "0x1002": "amd"}
 _DISPLAY_3D = "0x0302"
 _DISPLAY_OTHER = "0x0380"
@@ -35,28 +37,21 @@ class PciGpu:
         return self.driver.startswith("vfio")
 
 
-def _word(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def gpus(root: Path) -> tuple[PciGpu, ...]:
     """GPUs below a sysfs root, by address. One that is unplugged between the listing and the look is left out."""
     found = []
     devices = root / "bus/pci/devices"
     for device in sorted(devices.iterdir()) if devices.is_dir() else ():
-        number = _word(device / "vendor")
+        number = word(device / "vendor")
         vendor = VENDOR_IDS.get(number)
-        if vendor is None or not _word(device / "class").startswith(CLASSES):
+        if vendor is None or not word(device / "class").startswith(CLASSES):
             continue
         link = device / "driver"
         found.append(
             PciGpu(
                 address=device.name,
                 vendor=vendor,
-                identity=f"{number.removeprefix('0x')}:{_word(device / 'device').removeprefix('0x')}",
+                identity=f"{number.removeprefix('0x')}:{word(device / 'device').removeprefix('0x')}",
                 driver=link.resolve().name if link.is_symlink() else "",
             )
         )

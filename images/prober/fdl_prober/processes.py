@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from fdl_api.model import StatusModel
+from fdl_prober.text import word
 
 KFD_PROCESSES = "class/kfd/kfd/proc"
 _POD = re.compile(r"kubepods|pod[0-9a-f]{8}[-_]?[0-9a-f]{4}")
@@ -54,13 +55,6 @@ def kfd_holdings(sysfs: Path) -> list[Holding]:
     return found
 
 
-def _word(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def in_pod(control_groups: str) -> bool:
     """Whether ``/proc/PID/cgroup`` names a pod: kubelets put them below ``kubepods``."""
     return _POD.search(control_groups) is not None
@@ -79,16 +73,16 @@ def holders(proc: Path, holdings: Iterable[Holding]) -> tuple[Holder, ...]:
         totals[held.pid, held.vendor] = totals.get((held.pid, held.vendor), 0) + held.bytes
     found = []
     for (pid, vendor), total in sorted(totals.items())[:MAX_HOLDERS]:
-        status = _word(proc / str(pid) / "status")
+        status = word(proc / str(pid) / "status")
         if not status:
             continue
         found.append(
             Holder(
                 pid=pid,
-                name=_word(proc / str(pid) / "comm"),
+                name=word(proc / str(pid) / "comm"),
                 vendor=vendor,
                 bytes=total,
-                in_pod=in_pod(_word(proc / str(pid) / "cgroup")),
+                in_pod=in_pod(word(proc / str(pid) / "cgroup")),
                 orphan=parent(status) == 1,
             )
         )

@@ -9,6 +9,7 @@ from pydantic import Field
 from fdl_api.model import StatusModel
 from fdl_api.report import Sentinel
 from fdl_prober.child import run_module
+from fdl_prober.text import plain
 
 TIMEOUT_SECONDS = 20.0
 READ_SECONDS = 2.0
@@ -55,4 +56,6 @@ async def sentinel(path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Sent
     """Hash a file of the shared volume: nodes that see different content have different mounts."""
     seen = await look(path, "file", timeout_seconds=timeout_seconds)
     error = "" if seen.sha256 else seen.words
-    return Sentinel(path=str(path), sha256=seen.sha256, error=error, errno=seen.errno, answered=not seen.error)
+    return Sentinel(
+        path=plain(str(path), 300), sha256=seen.sha256, error=error, errno=seen.errno, answered=not seen.error
+    )

@@ -42,6 +42,14 @@ def test_a_finding_takes_everything_but_its_message_from_the_catalogue() -> None
         GPU_DRIVER.found("something-else", "")
 
 
+def test_what_is_found_can_always_be_written() -> None:
+    """Names of files and values of variables may be any bytes, and of any length."""
+    strange = b"/data/\xff \xc3\xbc\x07\n".decode(errors="surrogateescape")
+    made = GPU_DRIVER.found("nouveau", strange * 200, strange, {strange: strange})
+    assert made.subject == "/data/\ufffd \u00fc" and len(made.message) == 600
+    assert made.model_dump_json() and GPU_DRIVER.passed(strange, strange).model_dump_json()
+
+
 def test_the_page_has_every_finding() -> None:
     text = page()
     assert all(f"| `{check.name}` | `{entry.reason}` | {entry.severity}" in text for check, entry in EVERY)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fdl_api.checks import CHECKS
-from fdl_api.report import Check, Device, Interface
+from fdl_api.report import Check, Device, Faults, Interface
 from fdl_prober import checks, decide
 from fdl_prober.box import Torch
 from fdl_prober.checks.devices import ranges
@@ -142,7 +142,22 @@ def test_the_group_that_is_missing_is_named() -> None:
 def test_many_closed_files_are_told_in_few_lines() -> None:
     files = tuple(DeviceFile(f"/dev/nvidia{i}", mode=0o600) for i in range(200))
     found = of(facts(seen(nvml=H100, device_files=files)), "device-files")
-    assert len(found) == 9 and "192 more" in found[-1].message
+    assert len(found) == checks.MAX_ALIKE + 1 and "184 more" in found[-1].message
+    assert (found[-1].blocking, found[-1].subject) == (True, "others")
+
+
+def test_the_worst_node_still_fits_into_an_annotation() -> None:
+    """All annotations of an object together may have 256 KiB."""
+    faults = Faults(ecc_uncorrected=1, remap_failed=True, recovery="gpu-reset")
+    devices = tuple(
+        Device(
+            vendor="nvidia", index=i, name="N" * 96, uuid="G" * 40, pci=f"0000:{i:02x}:00.0", mig=True, faults=faults
+        )
+        for i in range(256)
+    )
+    files = tuple(DeviceFile(f"/dev/nvidia{i}", mode=0o600) for i in range(256))
+    node = facts(seen(nvml=NvmlReport(library="l", loaded=True, devices=devices), device_files=files))
+    assert len(decide.report(node, NOW).render().encode()) < 200_000
 
 
 def test_a_card_lent_to_a_virtual_machine_is_not_missed() -> None:

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from fdl_api.report import Host, Interface
 from fdl_prober import host, libraries, net
 from fdl_prober.settings import LOADER
 
@@ -44,6 +45,15 @@ def test_of_very_many_interfaces_the_usable_ones_are_kept(tmp_path: Path) -> Non
     (tmp_path / "proc/net/if_inet6").write_text("fd000000000000000000000000000007 02 40 00 80 cali299\n")
     found = net.interfaces(tmp_path / "sys", tmp_path / "proc")
     assert len(found) == net.MAX_INTERFACES and found[0].name == "cali299"
+
+
+def test_names_of_any_bytes_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"eth\xff\xc3\xbc")).mkdir()
+    (tmp_path / "sys/class").mkdir(parents=True)
+    (tmp_path / "sys/class/net").symlink_to(tmp_path, target_is_directory=True)
+    names = [item.name for item in net.interfaces(tmp_path / "sys", tmp_path)]
+    assert "eth\ufffd\u00fc" in names
+    assert Host(interfaces=tuple(Interface(name=name) for name in names)).model_dump_json()
 
 
 def test_a_table_that_makes_no_sense_costs_its_addresses_only(tmp_path: Path) -> None:

@@ -113,12 +113,9 @@ def device_files(facts: Facts) -> Iterator[Check]:
         found.setdefault(_file_finding(file, facts.local), []).append(file)
     good = found.pop("", [])
     for reason, files in found.items():
-        for file in files[:8]:
+        for file in files:
             told = f"{file.path} is not there" if reason == "absent" else file.told()
             yield catalogue.DEVICE_FILES.found(reason, told, file.path)
-        if len(files) > 8:
-            more = f"{len(files) - 8} more files are like that"
-            yield catalogue.DEVICE_FILES.found(reason, more, "others")
     if good and not found and any(file.exists for file in good):
         yield catalogue.DEVICE_FILES.passed(f"{sum(file.exists for file in good)} file(s) can be opened")
 
