@@ -32,13 +32,13 @@ PLACES = {
 
 @pytest.fixture
 async def bench(crds: ApiServer, namespace: str) -> AsyncIterator[Bench]:
-    """A namespace, and a node of its own name whose prober has reported."""
+    """A namespace, and a node of its own name whose prober has reported. Neither it nor the cluster object stays."""
     await ensure_node(crds, namespace, {"fdl.dev/ready": "true", "fdl.dev/variant.cpu": "covers"})
     made = Bench(crds, namespace)
     await report(made, datetime.datetime.now(datetime.UTC))
     yield made
     await asyncio.to_thread(crds.request, "DELETE", f"/api/v1/nodes/{namespace}")
-    await asyncio.to_thread(crds.request, "PATCH", WHERE, {"spec": {"quarantine": None}}, MERGE)
+    await asyncio.to_thread(crds.request, "DELETE", WHERE)
 
 
 async def report(bench: Bench, time: datetime.datetime) -> None:
