@@ -36,7 +36,9 @@ def run_crd() -> dict[str, Any]:
         _column("Members", ".status.summary.members", "Active and wanted members."),
         _column("Progress", ".status.summary.progress", "Share of samples done."),
         _column("Goodput", ".status.summary.goodput", "Training efficiency."),
+        _column("Reason", ".status.summary.reason", "Why the run stands there."),
         _AGE,
+        _column("Message", ".status.summary.message", "The same as a sentence.", wide=True),
     ]
     scale = {
         "specReplicasPath": ".spec.replicas",
@@ -80,8 +82,10 @@ def _names(kind: str, short: str) -> dict[str, Any]:
     }
 
 
-def _column(name: str, path: str, description: str) -> dict[str, Any]:
-    return {"name": name, "type": "string", "jsonPath": path, "description": description}
+def _column(name: str, path: str, description: str, *, wide: bool = False) -> dict[str, Any]:
+    """A column of strings. A wide one is only shown by ``kubectl get -o wide``."""
+    column: dict[str, Any] = {"name": name, "type": "string", "jsonPath": path, "description": description}
+    return column | {"priority": 1} if wide else column
 
 
 _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}

@@ -27,7 +27,7 @@ from fdl_api.fitting import (
 )
 from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import Progress
-from fdl_api.run import Cohort, TrainerSpec
+from fdl_api.run import Cohort, TrainerSpec, Vendor
 from fdl_api.ways import Communicator, Way, ways
 
 __all__ = [
@@ -191,6 +191,13 @@ def _room(way: Way, cohort: Cohort, cluster: Cluster) -> int | None:
 
 def _no_variant(cohort: Cohort, cluster: Cluster) -> str:
     have = ", ".join(f"{variant.name} ({variant.vendor})" for variant in cluster.variants) or "none"
+    devices = ((labels.vendor(cohort.vendor), ("true",)),) if cohort.vendor is not Vendor.CPU else ()
+    lacking = {name: lack(node, devices) for name, node in sorted(cluster.nodes.items())}
+    if devices and all(text.startswith("lacks label") for text in lacking.values()):
+        # An image would not help: what no image can mend is said first.
+        return (
+            f"{_sentence(cohort, lacking)}; nor has FdlCluster/default spec.variants an image for it (it has: {have})"
+        )
     if cohort.variant == "auto":
         return (
             f"cohort {cohort.name}: FdlCluster/default spec.variants has no image for vendor {cohort.vendor} "

@@ -106,8 +106,18 @@ class SeatCounters(StatusModel):
 
     seat: Annotated[str, Field(max_length=63)] = Field(description="Seat, '<cohort>-<ordinal>'.")
     app: Count = Field(default=0, description="Deaths by the user's program.")
-    infrastructure: Count = Field(default=0, description="Deaths by nodes, networks, volumes, images or fdl itself.")
+    infrastructure: Count = Field(
+        default=0,
+        description="Deaths by nodes, networks, volumes, images or fdl itself, and from the second in a row on those "
+        "of holders that were given up for silence.",
+    )
     preemption: Count = Field(default=0, description="Ends by preemption, drain, eviction or deletion.")
+    in_a_row: Count = Field(
+        default=0,
+        description="Newest holders in a row that did not last: given up for silence within 10 min, or ended by "
+        "infrastructure before they had committed work. From the second on the seat waits ever longer.",
+    )
+    ended_at: Time | None = Field(default=None, description="When the last of those that were counted here ended.")
 
 
 class Summary(StatusModel):
@@ -118,6 +128,12 @@ class Summary(StatusModel):
     )
     progress: Annotated[str, Field(max_length=32)] = Field(default="", description="Share of samples done, e.g. 42%.")
     goodput: Annotated[str, Field(max_length=32)] = Field(default="", description="Training efficiency, e.g. 0.93.")
+    reason: Reason = Field(
+        default="", description="Reason of the condition that says most about where the run stands now."
+    )
+    message: Annotated[str, Field(max_length=256)] = Field(
+        default="", description="Beginning of that condition's sentence, on one line."
+    )
 
 
 class CoordinatorStatus(StatusModel):

@@ -10,7 +10,10 @@ MAX_BYTES = 4000
 
 
 class Cause(StrEnum):
-    """Why a member ended; each is billed to the budget of its name (``complete`` and ``fenced`` to none)."""
+    """Why a member ended; each is billed to the budget of its name.
+
+    ``complete`` is billed to none, ``fenced`` to ``infrastructure`` where it happens to a seat again and again.
+    """
 
     COMPLETE = "complete"
     APP = "app"

@@ -108,6 +108,9 @@ class Echo(Message):
     committed: Position
     samples: int = Field(description="Samples committed since the start of the run.")
     max_epoch: int = Field(description="Newest epoch number the rank has heard of, planned or committed.")
+    suspended: bool = Field(
+        default=False, description="Whether the rank was told that the others go on without it until it does."
+    )
 
 
 # --- agent -> coordinator -------------------------------------------------------------------------------
@@ -479,6 +482,7 @@ class MemberState(Message):
     reason: str = Field(default="", max_length=64)
     message: str = Field(default="", max_length=2048)
     batches: int = 0
+    committed: bool = Field(default=False, description="Whether it has committed a window with work of its own.")
 
 
 class CheckpointState(Message):
@@ -523,6 +527,17 @@ class State(Message):
     guard: GuardReport | None = None
     checkpoint: CheckpointState | None = None
     checkpoint_problem: str = Field(default="", max_length=1024)
+    checkpoints_skipped: list[str] = Field(
+        default_factory=list,
+        max_length=4,
+        description="Why checkpoints were passed over by those who looked for one to start from, until the next one "
+        "is durable.",
+    )
+    unheard_since: str = Field(
+        default="",
+        max_length=40,
+        description="RFC 3339 time at which any rank of the epoch was last heard, while none is heard; else empty.",
+    )
     refusals: list[Refuse] = Field(default_factory=list, max_length=16)
     stale_messages: int = 0
     deaths: int = 0

@@ -81,6 +81,12 @@ class PodRecord:
     """deletionTimestamp: the end of the grace period."""
     unschedulable: str = ""
     unschedulable_since: float | None = None
+    scheduled_at: float | None = None
+    """Since when it has a node."""
+    sandbox_at: float | None = None
+    """Since when its volumes are mounted and its network stands, so that only images are still missing."""
+    mounts: tuple[str, ...] = ()
+    """Claims, ConfigMaps and Secrets that it mounts, as 'claim data'."""
     status_reason: str = ""
     status_message: str = ""
     disruption: str = ""

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 MAX_TEXT: Final = 1000
 MAX_SAVE_NOW: Final = 64
+MAX_MOUNTS: Final = 8
+MAX_NAME: Final = 80
 MAIN_CONTAINERS: Final = ("trainer", "coordinator")
 
 
@@ -59,6 +61,7 @@ def pod_record(item: dict[str, Any]) -> PodRecord:
         "Unschedulable",
         "SchedulerError",
     )
+    sandbox = conditions.get("PodReadyToStartContainers") or {}
     disruption = conditions.get("DisruptionTarget") or {}
     waiting, ended = _container(status)
     return PodRecord(
@@ -82,6 +85,9 @@ def pod_record(item: dict[str, Any]) -> PodRecord:
         deleted_at=clock.parse(meta.get("deletionTimestamp")),
         unschedulable=str(scheduled.get("message") or "")[:MAX_TEXT] if unschedulable else "",
         unschedulable_since=clock.parse(scheduled.get("lastTransitionTime")) if unschedulable else None,
+        scheduled_at=_since(scheduled),
+        sandbox_at=_since(sandbox),
+        mounts=_mounts(spec),
         status_reason=str(status.get("reason") or ""),
         status_message=str(status.get("message") or "")[:MAX_TEXT],
         disruption=str(disruption.get("reason") or "") if disruption.get("status") == "True" else "",
@@ -144,6 +150,29 @@ def _container(status: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if state.get("waiting") and state["waiting"].get("reason") not in ("ContainerCreating", "PodInitializing"):
             waiting = state["waiting"]
     return waiting, ended
+
+
+def _since(condition: dict[str, Any]) -> float | None:
+    """Since when a condition is true; ``None`` when it is not."""
+    return clock.parse(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
+
+
+def _mounts(spec: dict[str, Any]) -> tuple[str, ...]:
+    """Objects that a pod's volumes need before its container can be made; optional ones are none."""
+    named = []
+    for volume in spec.get("volumes") or []:
+        for kind, key, word in _VOLUMES:
+            source = volume.get(kind) or {}
+            if source.get(key) and not source.get("optional"):
+                named.append(f"{word} {source[key]}"[:MAX_NAME])
+    return tuple(sorted(set(named))[:MAX_MOUNTS])
+
+
+_VOLUMES: Final = (
+    ("persistentVolumeClaim", "claimName", "claim"),
+    ("configMap", "name", "ConfigMap"),
+    ("secret", "secretName", "Secret"),
+)
 
 
 def _image(spec: dict[str, Any]) -> str:

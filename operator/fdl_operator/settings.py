@@ -50,7 +50,7 @@ class Limits:
     """First wait before a seat is filled again after its program failed; doubles up to ``app_backoff_max``."""
     app_backoff_max: float = 300.0
     infrastructure_backoff: float = 5.0
-    """The same from the second infrastructure death of a seat on; the first one is replaced at once."""
+    """The same from the second holder of a seat in a row that did not last; the first one is replaced at once."""
     coordinator_backoff_max: float = 60.0
     restart_backoff: float = 15.0
     """First wait of a run that gave its seats back before it tries again; doubles, with jitter."""

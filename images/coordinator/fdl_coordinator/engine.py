@@ -128,6 +128,7 @@ class Engine(Opening):
         held = hello.committed.window
         rank.window = max(rank.window, held if hello.echo is not None else min(held, self.progress.window))
         seat.ranks[hello.local_rank] = rank
+        self.progress.passed_over(hello.checkpoint_error)
         out: list[Send] = [(uid, Accept(generation=self.generation))]
         out += self._settle_state(seat) + self._tell_suspended(seat)
         if hello.echo is not None:
@@ -308,6 +309,7 @@ class Engine(Opening):
         hangs = bool(self.slow_minutes() and self.unformed())
         if self.outcome is Outcome.TRAINING and (hangs or self.group_failures.telling):
             self.outcome = Outcome.RECOVERING
+        self._note_silence(now)
         out += self._suspend_stalled(now)
         self._welcome_back(now)
         return out + self._save_on_request() + self._advance(now)

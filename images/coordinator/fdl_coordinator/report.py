@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from fdl_api.runconfig import RunConfig
@@ -38,6 +38,7 @@ STUCK_SECONDS = 60.0
 KEPT_POINTS = 4096
 KEPT_REFUSALS = 16
 KEPT_RECOVERIES = 64
+KEPT_SKIPPED = 4
 
 
 def rate(points: "deque[tuple[float, int]]") -> float:
@@ -72,6 +73,8 @@ class Progress:
         self.checkpoint: CheckpointState | None = None
         self.durable = 0
         self.checkpoint_problem = ""
+        self.checkpoints_skipped: deque[str] = deque(maxlen=KEPT_SKIPPED)
+        self.unheard_since = ""
         self.refusals: deque[Refuse] = deque(maxlen=KEPT_REFUSALS)
         self.stale_messages = 0
         self.deaths = 0
@@ -117,6 +120,7 @@ class Progress:
     def saved(self, report: CheckpointSaved) -> None:
         """A checkpoint was written and read back."""
         self.checkpoint_problem = ""
+        self.checkpoints_skipped.clear()
         self.durable = report.window
         self.checkpoint = CheckpointState(
             window=report.window,
@@ -124,7 +128,7 @@ class Progress:
             path=report.path,
             size_bytes=report.size_bytes,
             verified=True,
-            saved_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            saved_at=_ago(0.0),
             final=report.final,
             stall_ms=report.stall_ms,
         )
@@ -132,6 +136,18 @@ class Progress:
     def save_failed(self, report: CheckpointFailed) -> None:
         """A checkpoint could not be written; the newest durable one stays what it was."""
         self.checkpoint_problem = f"{report.reason}: {report.message}"[:1024]
+
+    def passed_over(self, why: str) -> None:
+        """Somebody passed a checkpoint over, or found none that can be read; ranks with one volume say the same."""
+        if why and why not in self.checkpoints_skipped:
+            self.checkpoints_skipped.append(why)
+
+    def heard(self, silent_seconds: float | None) -> None:
+        """Note for how long nobody who trains has been heard; ``None`` while somebody is. The time is fixed once."""
+        if silent_seconds is None:
+            self.unheard_since = ""
+        elif not self.unheard_since:
+            self.unheard_since = _ago(silent_seconds)
 
     def refused(self, refusal: Refuse) -> None:
         """Keep a refusal for people to read."""
@@ -142,6 +158,11 @@ class Progress:
         self.deaths += ranks
         self.died_at = now if self.died_at is None else self.died_at
         self.points.clear()
+
+
+def _ago(seconds: float) -> str:
+    """RFC 3339 time of so many seconds ago."""
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def stuck(rank: RankSeat | None, now: float | None) -> str:
@@ -202,6 +223,7 @@ def _members(engine: "RunState") -> list[MemberState]:
                     :2048
                 ],
                 batches=sum(rank.batches for rank in seat.ranks.values()),
+                committed=any(rank.seasoned for rank in seat.ranks.values()),
             )
         )
     return members
@@ -216,7 +238,7 @@ def _ranks(engine: "RunState") -> list[RankWindow]:
 def snapshot(engine: "RunState") -> State:
     """The state of the run now."""
     progress = engine.progress
-    speed = rate(progress.points)
+    speed = rate(progress.points) if not progress.unheard_since else 0.0
     left = progress.total_samples - progress.samples - progress.skipped
     goodput = progress.goodput.value
     return State(
@@ -243,6 +265,8 @@ def snapshot(engine: "RunState") -> State:
         guard=progress.guard,
         checkpoint=progress.checkpoint,
         checkpoint_problem=progress.checkpoint_problem,
+        checkpoints_skipped=list(progress.checkpoints_skipped),
+        unheard_since=progress.unheard_since,
         refusals=list(progress.refusals),
         stale_messages=progress.stale_messages,
         deaths=progress.deaths,

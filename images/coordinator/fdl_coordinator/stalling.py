@@ -71,6 +71,17 @@ def stalled(sights: Sequence[Sight], usual: float | None, floor: float, least: i
     return frozenset(late) if all(s.waiting and s.seconds > limit for s in others) else frozenset()
 
 
+def unheard_since(heard: Sequence[tuple[bool, float]]) -> float | None:
+    """When anybody was last heard, where nobody is; ``None`` while somebody is, or where nobody is expected to be.
+
+    Args:
+        heard: of each rank that trains, whether it is heard, and when it last was (seconds on any clock).
+    """
+    if not heard or any(now for now, _ in heard):
+        return None
+    return max(at for _, at in heard)
+
+
 def penance(stalls: int, floor: float) -> float:
     """Seconds from a suspension for which a member is not taken back: none at first, then twice as many each time.
 

@@ -1,8 +1,9 @@
 """How a run goes on without members that died, and without an earlier coordinator."""
 
+import math
 from collections.abc import Iterable
 
-from fdl_api.reasons import Ended, Refusal
+from fdl_api.reasons import Ended, Progress, Refusal
 from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, EpochMember, Outcome, RankHello, member_of
 from fdl_coordinator import gate
 from fdl_coordinator.ending import Ending
@@ -120,7 +121,26 @@ class Succession(Ending):
                 self.rebuild_until = now + RECONNECT_GRACE_SECONDS
                 self.outcome = Outcome.TRAINING
         self.epochs.newest = max(self.epochs.newest, echo.max_epoch)
-        return self._rebuild(now)
+        out = self._rebuild(now)
+        self._know_suspended(now)
+        return out
+
+    def _know_suspended(self, now: float) -> None:
+        """Learn from the echoes who was suspended under an earlier coordinator: else such a member would be planned in
+        as a late joiner, and keep all others waiting until it was suspended anew.
+        """
+        if self.rebuild_until is not None:
+            return
+        for seat in self.seats.in_state(SeatState.READY, SeatState.JOINING):
+            echoes = [rank.hello.echo for rank in seat.ranks.values() if rank.hello.echo is not None]
+            told = any(echo.suspended and echo.generation < self.generation for echo in echoes)
+            if not told or seat.suspended_at > -math.inf or self._in_epoch(seat) or self._in_plan(seat):
+                continue
+            seat.state, seat.reason, seat.stalls, seat.suspended_at = SeatState.SUSPENDED, Progress.STALLED, 1, now
+            seat.message = (
+                "It was suspended under an earlier coordinator: alive, without progress while all others waited. The "
+                "run takes it back as a joiner when it goes on."
+            )
 
     def _rebuild(self, now: float) -> list[Send]:
         """Wait for the members of the newest epoch; those who do not come back are dead."""
@@ -137,6 +157,7 @@ class Succession(Ending):
             seat = self.seats.get(member_of(uid))
             if seat is not None and seat.state in (SeatState.READY, SeatState.JOINING):
                 seat.state = SeatState.ACTIVE
+        self._know_suspended(now)
         out = self._settle(now)
         if not missing:
             return out

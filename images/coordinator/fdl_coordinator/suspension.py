@@ -40,6 +40,13 @@ class Suspension(Succession):
                 slow=rank is None or not rank.seasoned or rank.phase in LONG_PHASES,
             )
 
+    def _note_silence(self, now: float) -> None:
+        """Note that nobody who trains is heard. It is told and not judged: see :meth:`Engine._believed_dead`."""
+        ranks = [rank for uid in self.epochs.uids() if (rank := self.seats.rank(uid)) is not None and not rank.finished]
+        counts = self.rebuild_until is None and self.outcome not in ENDED
+        last = stalling.unheard_since([(self._heard(rank, now), rank.last_heard) for rank in ranks]) if counts else None
+        self.progress.heard(None if last is None else now - last)
+
     def _suspend(self, seats: list[Seat], now: float) -> list[Send]:
         for seat in seats:
             idle = max((now - rank.progressed_at for rank in seat.ranks.values()), default=0.0)

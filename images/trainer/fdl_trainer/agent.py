@@ -162,6 +162,7 @@ class Agent:
             out_of_memory=status == -signal.SIGKILL and oom_kills() > rank.oom_kills,
             forced=rank.forced,
             collateral=rank.collateral,
+            given_up=self._given_up(rank),
             done=self.link.state.done,
         )
         self.ends.append(end)
@@ -171,6 +172,12 @@ class Agent:
             self.link.send(self._exit_report(end, termination))
         if code not in (PodExit.DONE, PodExit.LEFT) and self.ranks:
             self._kill_all(collateral=True)  # all ranks of a dead rank's member are dead to the others
+
+    def _given_up(self, rank: _Rank) -> str:
+        """Why the coordinator gave this member up, where this agent killed the rank for that and for nothing else."""
+        refused = self.link.state.refused
+        first = all(end.collateral for end in self.ends)
+        return refused.message if refused is not None and rank.collateral and first else ""
 
     def _exit_report(self, end: RankEnd, termination: Termination) -> RankExited:
         config = self.member.config

@@ -88,6 +88,18 @@ class EpochBook:
         """Whether an epoch is without this rank only until it goes on."""
         return self._heard[number].cause is EpochCause.SUSPEND and not self.includes(number)
 
+    @property
+    def suspended(self) -> bool:
+        """Whether the newest that was heard is that the cohort goes on without this rank until it does."""
+        newest = max(list(self._heard), default=0)  # a copy: the control thread reads while the main thread enters
+        epoch = self._heard.get(newest)
+        return (
+            epoch is not None
+            and newest > self.present
+            and epoch.cause is EpochCause.SUSPEND
+            and not any(member.uid == self.uid for member in epoch.members)
+        )
+
     def joining(self) -> Epoch | None:
         """For a rank without an epoch: the one that it is to enter, once the coordinator has confirmed it."""
         if self.present:

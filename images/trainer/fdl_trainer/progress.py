@@ -35,6 +35,7 @@ class Reporter:
             committed=wire.Position(epoch=epoch.epoch, window=control.window),
             samples=control.samples,
             max_epoch=max(epoch.epoch, self.line.book.max_heard),
+            suspended=self.line.book.suspended,
         )
 
     def position(self) -> wire.Position:

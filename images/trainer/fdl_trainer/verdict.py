@@ -20,7 +20,8 @@ class RankEnd:
         result: its own last words, if it could write them.
         out_of_memory: the kernel killed a process of this container for memory while the rank ran.
         forced: this agent killed it because its time to leave was over.
-        collateral: this agent killed it because another rank of the member had ended.
+        collateral: this agent killed it because the member was over: another of its ranks had ended, or ``given_up``.
+        given_up: why the coordinator gave this member up, if the agent killed the rank for that.
         done: the coordinator's Done that the member had already heard, if any.
     """
 
@@ -30,6 +31,7 @@ class RankEnd:
     out_of_memory: bool = False
     forced: bool = False
     collateral: bool = False
+    given_up: str = ""
     done: Done | None = None
 
 
@@ -83,6 +85,8 @@ def _signalled(end: RankEnd) -> tuple[Termination, PodExit]:
             "trained again by the others. Give the members a longer terminationGracePeriodSeconds."
         )
         return _words(end, Cause.PREEMPTION, Ended.LEFT, text, saved=Saved.INCOMPLETE), PodExit.TERMINATED
+    if end.collateral and number == signal.SIGKILL:
+        return _by_agent(end)
     if end.out_of_memory:
         text = (
             f"Rank {end.local_rank} was killed by the kernel for memory: raise the cohort's memory limit or make the "
@@ -100,6 +104,15 @@ def _signalled(end: RankEnd) -> tuple[Termination, PodExit]:
         "failed; see the pod's log."
     )
     return _words(end, Cause.INFRASTRUCTURE, Ended.KILLED, text), PodExit.INTERNAL
+
+
+def _by_agent(end: RankEnd) -> tuple[Termination, PodExit]:
+    """A rank that this agent killed, and why."""
+    killed = f"Rank {end.local_rank} was killed by this member's own agent"
+    if end.given_up:
+        return _words(end, Cause.FENCED, Ended.FENCED, f"{killed}: {end.given_up}"[:1024]), PodExit.FENCED
+    text = f"{killed}: another rank of the member had ended, and a member lives or dies as a whole."
+    return _words(end, Cause.INFRASTRUCTURE, Ended.KILLED, text), PodExit.KILLED
 
 
 def _after_done(end: RankEnd, done: Done, how: str) -> tuple[Termination, PodExit]:

@@ -1,10 +1,17 @@
-"""How many deaths a run survives, how long a seat stays empty after one, and who pays for it."""
+"""How many deaths a run survives, how long a seat stays empty after one, and who pays for it.
+
+A member that is given up for silence was fenced by the run, not killed by its node, and one hiccup of a network may do
+that to hundreds at once: the first time in a row it costs nothing but a successor. A node that starves or loses its
+members does it to the same seat again and again: from the second in a row on it is billed as infrastructure, and the
+seat waits ever longer.
+"""
 
 import math
 
 from fdl_api.reasons import Ended
 from fdl_api.run import FailurePolicySpec, MemberPhase, SeatCounters
 from fdl_api.termination import Cause
+from fdl_operator import clock
 from fdl_operator.model import PodRecord
 from fdl_operator.plan.deaths import SEAT_ONLY, Death
 from fdl_operator.plan.draft import Draft, Seat, seat_name
@@ -12,16 +19,60 @@ from fdl_operator.settings import Limits
 
 STEADY_SECONDS = 600.0
 """A member that ran this long is not crash-looping: its seat's waiting starts from the beginning."""
-_BILLED = (Cause.APP, Cause.INFRASTRUCTURE, Cause.PREEMPTION)
+_BUDGETS = {
+    Cause.APP: "app",
+    Cause.INFRASTRUCTURE: "infrastructure",
+    Cause.PREEMPTION: "preemption",
+    Cause.FENCED: "infrastructure",
+}
 
 
-def bill(draft: Draft, seat: Seat, death: Death) -> None:
-    """Charge a death to the budget of its cause, once."""
-    if death.cause not in _BILLED:
-        return
+def lasted(death: Death, pod: PodRecord | None, ended: float, *, committed: bool) -> bool:
+    """Whether a holder was worth its seat, so that what came before it does not count any more.
+
+    Work alone proves nothing for one that was given up: a node that starves its members lets each of them commit a
+    window or two between two silences.
+
+    Args:
+        death: how it ended.
+        pod: its pod, while it is still there.
+        ended: when it ended (seconds since 1970).
+        committed: it has committed a window with work of its own.
+    """
+    steady = pod is not None and pod.created_at > 0 and ended - pod.created_at > STEADY_SECONDS
+    return steady or (committed and not death.given_up)
+
+
+def bill(draft: Draft, seat: Seat, death: Death, *, ended: float, lasted: bool) -> int:
+    """Charge a death to its budget, once, and count those in a row that did not last.
+
+    Args:
+        draft: keeps the counters.
+        seat: whose holder died.
+        death: how.
+        ended: when (seconds since 1970).
+        lasted: see :func:`lasted`.
+
+    Returns:
+        Holders of the seat in a row that did not last, this one included.
+    """
     entry = draft.counters.get(seat) or SeatCounters(seat=seat_name(seat))
-    field = str(death.cause)
-    draft.counters[seat] = entry.model_copy(update={field: getattr(entry, field) + 1})
+    in_a_row = 0 if lasted else entry.in_a_row + _counts(death)
+    field = _BUDGETS.get(death.cause)
+    if death.cause is Cause.FENCED and in_a_row < 2:
+        field = None
+    if field is None and in_a_row == entry.in_a_row:
+        return in_a_row
+    update: dict[str, object] = {"in_a_row": in_a_row, "ended_at": clock.render(ended)}
+    if field is not None:
+        update[field] = getattr(entry, field) + 1
+    draft.counters[seat] = entry.model_copy(update=update)
+    return in_a_row
+
+
+def _counts(death: Death) -> bool:
+    """Whether a death says something about seat and node. A lost node does not: the successor goes elsewhere."""
+    return death.cause in (Cause.INFRASTRUCTURE, Cause.FENCED) and death.reason != Ended.NODE_LOST
 
 
 def total(draft: Draft, cause: Cause) -> int:
@@ -45,7 +96,8 @@ def exceeded(draft: Draft) -> str:
     )
     for name, count, limit in rows:
         if limit is not None and count > limit:
-            last = next((f"; last: {death.message}" for death in draft.deaths.values() if death.cause == name), "")
+            deaths = (death for death in draft.deaths.values() if _BUDGETS.get(death.cause) == name)
+            last = next((f"; last: {death.message}" for death in deaths), "")
             return f"{count} deaths by cause {name} exceed spec.failurePolicy.budgets.{name} of {limit}{last}"
     return ""
 
@@ -99,19 +151,12 @@ def is_parked(draft: Draft, seat: Seat, death: Death) -> bool:
     return death.refused and entry is not None and entry.app > draft.spec.failure_policy.budgets.app
 
 
-def due(
-    entry: SeatCounters | None,
-    death: Death | None,
-    pod: PodRecord | None,
-    limits: Limits,
-    now: float,
-    *,
-    looping: bool = True,
-) -> float:
+def due(entry: SeatCounters | None, death: Death | None, pod: PodRecord | None, limits: Limits, now: float) -> float:
     """When a seat may be filled again (seconds since 1970).
 
-    Program failures wait ``app_backoff`` x 2^(n-1). Infrastructure deaths are replaced at once, unless the holder never
-    came to train: from the second one on that waits, too. Preempted and fenced members are replaced at once.
+    Program failures wait ``app_backoff`` x 2^(n-1). Deaths by infrastructure and of members that were given up are
+    replaced at once; those that are the n-th in a row of a seat without having lasted (:func:`lasted`) wait
+    ``infrastructure_backoff`` x 2^(n-2) from the second on. Preempted members are replaced at once.
 
     Args:
         entry: deaths of the seat so far.
@@ -119,17 +164,28 @@ def due(
         pod: the pod that died, while it is still there.
         limits: the figures.
         now: seconds since 1970.
-        looping: False when the holder took part in training.
     """
-    if entry is None or death is None or pod is None:
+    ended = clock.parse(entry.ended_at) if entry is not None else None
+    if entry is None or death is None or ended is None:
         return now
-    ended = pod.finished_at if pod.finished_at is not None else now
-    steady = pod.created_at > 0 and ended - pod.created_at > STEADY_SECONDS
     if death.cause is Cause.APP:
+        steady = pod is not None and pod.created_at > 0 and ended - pod.created_at > STEADY_SECONDS
         count = 1 if steady else max(1, entry.app)
         return ended + min(limits.app_backoff * 2.0 ** min(count - 1, 16), limits.app_backoff_max)
-    looping = looping and not steady and death.cause is Cause.INFRASTRUCTURE and death.reason != Ended.NODE_LOST
-    if looping and entry.infrastructure > 1:
-        wait = limits.infrastructure_backoff * 2.0 ** min(entry.infrastructure - 2, 16)
+    if _counts(death) and entry.in_a_row > 1:
+        wait = limits.infrastructure_backoff * 2.0 ** min(entry.in_a_row - 2, 16)
         return ended + min(wait, limits.app_backoff_max)
     return now
+
+
+def wait_sentence(draft: Draft, seat: Seat, at: float) -> str:
+    """Why a seat is not filled at once, and when it will be."""
+    entry, death = draft.counters[seat], draft.deaths[seat]
+    node = draft.members[seat].node
+    where = f" on node {node}" if node else ""
+    if death.cause is Cause.APP:
+        what = f"its program failed {entry.app} times, the last time{where}"
+    else:
+        what = f"its last {entry.in_a_row} holders did not last, the newest{where}"
+    why = f"{death.reason}: {death.message[:300]}"
+    return f"seat {seat_name(seat)} is filled again at {clock.render(at)}: {what} ({why})"

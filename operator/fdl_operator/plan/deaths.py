@@ -51,7 +51,8 @@ class Death:
     """Why one incarnation ended.
 
     Attributes:
-        cause: the budget that it is billed to; ``complete`` and ``fenced`` to none.
+        cause: the budget that it is billed to; ``complete`` to none, ``fenced`` as :mod:`fdl_operator.plan.budgets`
+            says.
         reason: stable word, of :class:`fdl_api.reasons.Ended` or a refusal.
         message: sentence for people.
         permanent: whether another try cannot help until a person acts.
@@ -66,6 +67,11 @@ class Death:
     def refused(self) -> bool:
         """Whether the coordinator refused this member alone."""
         return self.permanent and self.reason in SEAT_ONLY
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nothing ended the member but the coordinator's not hearing of it."""
+        return self.cause is Cause.FENCED or self.reason == Ended.HEARTBEAT_LOST
 
 
 VANISHED: Final = Death(Cause.PREEMPTION, Ended.POD_DELETED, "the pod was deleted")

@@ -120,7 +120,7 @@ def give_back(draft: Draft) -> None:
 def _can_start(pod: PodRecord, now: float) -> bool:
     """Whether a pod that has a node runs there, or may still come to (a slow pull is no fault)."""
     found = waiting.trouble(pod, now)
-    return found is None or found.reason == Progress.SLOW_START
+    return found is None or found.reason in waiting.FINE
 
 
 def finish(draft: Draft, verdict: Verdict) -> None:
@@ -139,6 +139,8 @@ def finish(draft: Draft, verdict: Verdict) -> None:
     draft.condition(ConditionType.FORMED, False, Progress.FINISHED)
     draft.condition(ConditionType.COORDINATOR_READY, False, Progress.FINISHED)
     draft.condition(ConditionType.SUSPENDED, False, Progress.NOT_SUSPENDED)
+    # The run's own Event names the member and its words: those of the deaths that decided it would say it twice.
+    draft.events = [note for note in draft.events if note.reason != verdict.reason]
     draft.event(verdict.reason, verdict.message, warning=not verdict.succeeded)
 
 

@@ -1,5 +1,7 @@
 """The members of a run: how many, which of them died and why, and who replaces them."""
 
+import dataclasses
+
 from fdl_api import labels, names
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Placement
@@ -42,7 +44,9 @@ def account(draft: Draft) -> None:
         if _scaled_away(draft, seat):
             _retire(draft, seat, member, pod, ended=death is not None)
         elif death is not None:
-            _bury(draft, seat, member, pod, death)
+            said = reported.get(pod.uid if pod is not None else member.uid)
+            committed = said.committed if said is not None else member.phase is MemberPhase.RUNNING
+            _bury(draft, seat, member, pod, death, committed=committed)
         elif pod is not None:
             draft.members[seat] = _refreshed(draft, member, pod, reported.get(pod.uid))
     for seat in [seat for seat in draft.members if _scaled_away(draft, seat) and seat in draft.deaths]:
@@ -77,12 +81,10 @@ def fill(draft: Draft) -> None:
             if seat in draft.parked or (member is not None and member.phase is MemberPhase.SUCCEEDED):
                 continue
             death = draft.deaths.get(seat)
-            looping = seat not in draft.trained
-            at = budgets.due(
-                draft.counters.get(seat), death, draft.pod_of(seat), draft.snapshot.limits, draft.now, looping=looping
-            )
+            at = budgets.due(draft.counters.get(seat), death, draft.pod_of(seat), draft.snapshot.limits, draft.now)
             if at > draft.now:
                 draft.wakes.append(at)
+                draft.waits[seat] = budgets.wait_sentence(draft, seat, at)
             elif cohort.name in draft.options:
                 _succeed(draft, seat)
 
@@ -151,7 +153,7 @@ def _death(draft: Draft, member: MemberStatus, pod: PodRecord | None) -> Death |
         return VANISHED if existed and member.name not in draft.snapshot.created else None
     node = draft.snapshot.nodes.get(pod.node)
     if pod.ended:
-        death = classify(pod, node)
+        death = _named(draft, classify(pod, node))
         return APART if death.cause is Cause.COMPLETE and _disowned(draft, pod) else death
     return _lost(draft, pod, node)
 
@@ -188,27 +190,46 @@ def _lost(draft: Draft, pod: PodRecord, node: NodeRecord | None) -> Death | None
     return None
 
 
+def _named(draft: Draft, death: Death) -> Death:
+    """A missing script with the object that should hold it, which its member cannot know."""
+    source, namespace = draft.spec.trainer.source, draft.snapshot.run.namespace
+    if death.reason != Ended.SCRIPT_MISSING:
+        return death
+    if source.config_map is not None:
+        what = f"ConfigMap {source.config_map.name} in namespace {namespace} is not there or has no key "
+        what += f"{source.config_map.key}: create it, or correct spec.trainer.source.configMap in a new run"
+    elif source.volume is not None:
+        what = f"claim {source.volume.claim} in namespace {namespace} has no file {source.volume.path}: put it there, "
+        what += "or correct spec.trainer.source.volume in a new run"
+    else:
+        return death
+    return dataclasses.replace(death, message=f"{what} ({death.message})")
+
+
 def _known_death(draft: Draft, member: MemberStatus, pod: PodRecord | None) -> Death:
     """Why a member that is on record as dead had died."""
     if pod is not None and pod.ended:
-        return classify(pod, draft.snapshot.nodes.get(pod.node))
+        return _named(draft, classify(pod, draft.snapshot.nodes.get(pod.node)))
     if member.phase is MemberPhase.SUCCEEDED:
         return Death(Cause.COMPLETE, member.reason, member.message)
     return Death(Cause.INFRASTRUCTURE, member.reason or Ended.NODE_LOST, member.message)
 
 
-def _bury(draft: Draft, seat: Seat, member: MemberStatus, pod: PodRecord | None, death: Death) -> None:
+def _bury(
+    draft: Draft, seat: Seat, member: MemberStatus, pod: PodRecord | None, death: Death, *, committed: bool
+) -> None:
     draft.deaths[seat] = death
-    if member.phase is MemberPhase.RUNNING:
-        draft.trained.add(seat)
     asked_to_stop = draft.spec.run_policy.suspend and death.cause is not Cause.APP
     if death.cause is Cause.COMPLETE:
         phase = MemberPhase.SUCCEEDED
     else:
         phase = MemberPhase.FAILED if pod is not None and pod.ended else MemberPhase.LOST
     if phase is not MemberPhase.SUCCEEDED and not asked_to_stop:
-        budgets.bill(draft, seat, death)
-        draft.event(death.reason, f"member {member.name} ended: {death.message}", warning=True)
+        ended = pod.finished_at if pod is not None and pod.finished_at is not None else draft.now
+        lasted = budgets.lasted(death, pod, ended, committed=committed)
+        in_a_row = budgets.bill(draft, seat, death, ended=ended, lasted=lasted)
+        again = f" ({in_a_row} holders of seat {seat_name(seat)} in a row did not last)" if in_a_row > 1 else ""
+        draft.event(death.reason, f"member {member.name} ended: {death.message}{again}", warning=True)
     draft.members[seat] = member.model_copy(
         update={
             "phase": phase,
@@ -311,8 +332,8 @@ def _refreshed(draft: Draft, member: MemberStatus, pod: PodRecord, reported: Mem
         phase = MemberPhase.STARTING if pod.node else MemberPhase.PENDING
         if (found := waiting.trouble(pod, draft.now)) is not None:
             reason, message = found.reason, found.sentence
-        elif pod.node:
-            draft.wakes.append(waiting.slow_at(pod))
+        if pod.node and (at := waiting.next_word_at(pod, draft.now)) is not None:
+            draft.wakes.append(at)
     elif reported is None:
         phase = MemberPhase.RUNNING if member.phase is MemberPhase.RUNNING else MemberPhase.STARTING
     elif reported.state in ("active", "finished"):
@@ -324,7 +345,8 @@ def _refreshed(draft: Draft, member: MemberStatus, pod: PodRecord, reported: Mem
         reason, message = reported.reason or reported.state, reported.message
     else:
         phase = MemberPhase.STARTING
-    if not reason and phase is not MemberPhase.RUNNING and member.reason in SEAT_ONLY:
+    told = bool(reason) and reason not in waiting.FINE
+    if not told and phase is not MemberPhase.RUNNING and member.reason in SEAT_ONLY:
         reason, message = member.reason, member.message  # of the predecessor, until this one is admitted
     update = {
         "uid": pod.uid,

@@ -207,7 +207,7 @@ def _transitions(old: FdlRunStatus, new: FdlRunStatus) -> tuple[EventNote, ...]:
     before = {condition.type: condition for condition in old.conditions}
     for condition in new.conditions:
         was = before.get(condition.type)
-        if condition.status != "False" or condition.reason not in _WARNINGS:
+        if condition.reason not in _WARNINGS:
             continue
         if was is None or was.reason != condition.reason:
             notes.append(EventNote(condition.reason, condition.message or condition.reason, True))
@@ -224,6 +224,8 @@ _WARNINGS = frozenset(
         Progress.POD_TEMPLATE_REFUSED,
         Progress.COORDINATOR_UNREACHABLE,
         Progress.CHECKPOINT_FAILED,
+        Progress.CHECKPOINT_SKIPPED,
+        Progress.NOT_HEARD,
     }
 )
 

@@ -11,6 +11,10 @@ from fdl_operator.plan.coordinator import lost
 from fdl_operator.plan.draft import Draft, seat_name
 from fdl_operator.plan.members import living, takes_part
 
+SILENCE_STEPS = (2.0, 10.0, 30.0, 60.0)
+"""Seconds of silence of all ranks that are told."""
+MAX_LINE = 200
+"""Characters of a sentence in a column."""
 STREAM_PATIENCE = 15.0
 """A stream that is away this long while its coordinator looks well does not change the phase (operator restarts)."""
 
@@ -72,8 +76,8 @@ def _coordinator_ready(draft: Draft) -> None:
         draft.condition(kind, False, Progress.WAITING_FOR_COORDINATOR, f"pod {draft.coordinator.pod_name} starts")
     elif not pod.ready:
         found = waiting.trouble(pod, draft.now)
-        if found is None and pod.node:
-            draft.wakes.append(waiting.slow_at(pod))
+        if pod.node and (at := waiting.next_word_at(pod, draft.now)) is not None:
+            draft.wakes.append(at)
         sentence = found.sentence if found is not None else f"pod {pod.name} is not ready"
         draft.condition(kind, False, Progress.WAITING_FOR_COORDINATOR, sentence)
     elif draft.snapshot.stream.connected:
@@ -130,19 +134,24 @@ def _progressing(draft: Draft) -> None:
     if (problem := _refused_child(draft)) is not None:
         draft.condition(kind, False, *problem)
         return
+    if sentence := _not_heard(draft):
+        draft.condition(kind, None, Progress.NOT_HEARD, sentence)
+        return
     stuck = [member for member in draft.members.values() if member.reason in waiting.REASONS]
+    stuck.sort(key=lambda member: waiting.REASONS.index(member.reason))
     if draft.phase is RunPhase.STARTING:
         if stuck:
             draft.condition(kind, False, stuck[0].reason, stuck[0].message)
         else:
-            draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS)
+            draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS, _waits(draft))
         return
     state = draft.live_state
     if state is not None and state.problem:
         draft.condition(kind, draft.phase is RunPhase.RUNNING, Progress.GROUP_FAILS, state.problem)
         return
     if draft.phase is RunPhase.RECOVERING:
-        draft.condition(kind, False, Progress.STALLED, "training recovers; see CoordinatorReady and members")
+        sentence = "; ".join(filter(None, ("training recovers; see CoordinatorReady and members", _waits(draft))))
+        draft.condition(kind, False, Progress.STALLED, sentence)
         return
     if refused := budgets.refused_seats(draft):
         seat = min(refused)
@@ -157,9 +166,35 @@ def _progressing(draft: Draft) -> None:
         suspended = [member for member in draft.members.values() if member.reason == Progress.STALLED]
         for member in (stuck or suspended)[:1]:
             sentence += f"; {member.message}"
+        sentence = "; ".join(filter(None, (sentence, _waits(draft))))
         draft.condition(kind, True, Progress.STALLED if suspended else Progress.REPLACING_MEMBER, sentence)
     else:
         draft.condition(kind, True, Progress.TRAINING)
+
+
+def _not_heard(draft: Draft) -> str:
+    """A sentence while the coordinator hears no rank that trains. It is no verdict: see docs/protocol.md, Liveness.
+
+    How long is said in steps, so that silence is not a write each second.
+    """
+    state = draft.live_state
+    since = clock.parse(state.unheard_since) if state is not None else None
+    if since is None or state is None or not draft.snapshot.stream.connected:
+        return ""
+    passed = max((step for step in SILENCE_STEPS if draft.now >= since + step), default=SILENCE_STEPS[0])
+    draft.wakes.extend(since + step for step in SILENCE_STEPS if draft.now < since + step)
+    return (
+        f"no rank has been heard since {state.unheard_since}, for more than {passed:.0f} s: all are frozen or starved, "
+        "or the network between them and the coordinator is cut; if it lasts for a minute they are given up, and "
+        "successors resume from the newest checkpoint"
+    )
+
+
+def _waits(draft: Draft) -> str:
+    """What seats that are filled only later wait for; the first of them stand for all."""
+    sentences = [draft.waits[seat] for seat in sorted(draft.waits)]
+    more = f"; and {len(sentences) - 3} more seats wait" if len(sentences) > 3 else ""
+    return "; ".join(sentences[:3]) + more
 
 
 def _refused_child(draft: Draft) -> tuple[str, str] | None:
@@ -181,10 +216,25 @@ def durable(draft: Draft) -> None:
         draft.condition(kind, False, Progress.NO_CLAIM, "set spec.checkpoint.claim so that the run can resume")
     elif state is not None and state.checkpoint_problem:
         draft.condition(kind, draft.durable_step > 0, Progress.CHECKPOINT_FAILED, state.checkpoint_problem)
+    elif skipped := _skipped(draft):
+        draft.condition(kind, draft.durable_step > 0, Progress.CHECKPOINT_SKIPPED, skipped)
     elif draft.durable_step > 0:
         draft.condition(kind, True, Progress.CHECKPOINT_VERIFIED)
     else:
         draft.condition(kind, False, Progress.NO_CHECKPOINT_YET)
+
+
+def _skipped(draft: Draft) -> str:
+    """Which checkpoints were passed over at the last start, and why; kept until a new one is durable.
+
+    A coordinator that has not heard of any checkpoint has perhaps been replaced meanwhile: what is on record stays.
+    """
+    state = draft.state
+    if state is not None and state.checkpoints_skipped:
+        return " | ".join(state.checkpoints_skipped)
+    old = draft.conditions.get(ConditionType.CHECKPOINT_DURABLE)
+    kept = old is not None and old.reason == Progress.CHECKPOINT_SKIPPED and (state is None or state.checkpoint is None)
+    return old.message if old is not None and kept else ""
 
 
 def assemble(draft: Draft) -> FdlRunStatus:
@@ -228,7 +278,31 @@ def _summary(draft: Draft, running: int) -> Summary:
     training = draft.training
     progress = f"{int(training.progress * 100)}%" if training is not None and training.total_samples else ""
     goodput = f"{training.goodput:.2f}" if training is not None and training.goodput is not None else ""
-    return Summary(members=f"{running}/{draft.wanted_total}", progress=progress, goodput=goodput)
+    reason, message = _word(draft)
+    return Summary(
+        members=f"{running}/{draft.wanted_total}", progress=progress, goodput=goodput, reason=reason, message=message
+    )
+
+
+def _word(draft: Draft) -> tuple[str, str]:
+    """Reason and sentence of the condition that says most about where the run stands."""
+    for kind, statuses in _TELLING:
+        condition = draft.conditions.get(kind)
+        if condition is not None and condition.status in statuses:
+            line = " ".join(condition.message.split())
+            return condition.reason, line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}\u2026"
+    return "", ""
+
+
+_TELLING = (
+    (ConditionType.FAILED, ("True", "Unknown")),
+    (ConditionType.COMPLETE, ("True",)),
+    (ConditionType.SUSPENDED, ("True", "Unknown")),
+    (ConditionType.PLACEABLE, ("False",)),
+    (ConditionType.FORMED, ("Unknown",)),
+    (ConditionType.PROGRESSING, ("True", "False", "Unknown")),
+)
+"""Conditions in the order in which they matter to somebody who reads one line, and the statuses that tell something."""
 
 
 def _cohorts(draft: Draft) -> list[CohortStatus]:

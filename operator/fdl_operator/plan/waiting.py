@@ -4,11 +4,13 @@ None of these is a death: the kubelet and the scheduler go on trying, and so doe
 Only a name that can be no image's is permanent.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from fdl_api import labels
 from fdl_api.reasons import Ended, Progress
+from fdl_operator import clock
 from fdl_operator.model import PodPhase, PodRecord
 
 INVALID_IMAGE: Final = "InvalidImageName"
@@ -18,12 +20,26 @@ IMAGE_PROBLEMS: Final = frozenset(
 CONFIG_PROBLEMS: Final = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CreatePodSandboxError"}
 )
+EARLY_SECONDS: Final = 5.0
+"""After this long on a node a pod without a container is told with what the node does for it: no fault so far."""
 SLOW_SECONDS: Final = 60.0
 """A pod on a node whose container was not made after this long is worth a word."""
-REASONS: Final = (Ended.IMAGE_UNAVAILABLE, Ended.CONTAINER_CONFIG, Progress.NOT_SCHEDULED, Progress.SLOW_START)
+REASONS: Final = (
+    Ended.IMAGE_UNAVAILABLE,
+    Ended.CONTAINER_CONFIG,
+    Progress.NOT_SCHEDULED,
+    Progress.SLOW_START,
+    Progress.PULLING,
+    Progress.STARTING,
+)
+"""Most telling first."""
+FINE: Final = (Progress.SLOW_START, Progress.PULLING, Progress.STARTING)
+"""Those of a pod that may still come to run by itself."""
 
-
-MISSING_CLAIM: Final = (
+_MISSING: Final = re.compile(r'(persistentvolumeclaim|configmap|secret) "([^"]+)" not found')
+_MISSING_KEY: Final = re.compile(r"couldn't find key (\S+) in (ConfigMap|Secret) (?:[^/\s]+/)?(\S+)")
+_KINDS: Final = {"persistentvolumeclaim": "PersistentVolumeClaim", "configmap": "ConfigMap", "secret": "Secret"}
+UNBOUND_CLAIM: Final = (
     "create the claim in the run's namespace, or bind it; if its name is wrong, correct it in a new run"
 )
 SHORT: Final = "free or add what is short, or ask for less in resources and nodeSelector"
@@ -50,23 +66,66 @@ def trouble(pod: PodRecord, now: float) -> Trouble | None:
     who = "the coordinator" if pod.role == labels.ROLE_COORDINATOR else f"cohort {pod.cohort}"
     detail = _detail(pod)
     if pod.unschedulable and not pod.node:
-        remedy = MISSING_CLAIM if "persistentvolumeclaim" in detail else SHORT
+        remedy = missing(detail, pod.namespace) or (
+            UNBOUND_CLAIM if "persistentvolumeclaim" in detail.lower() else SHORT
+        )
         return Trouble(Progress.NOT_SCHEDULED, f"{who}: no node takes pod {pod.name} ({detail}); {remedy}")
     if pod.waiting_reason in IMAGE_PROBLEMS:
         return _image(pod, who, detail)
     if pod.waiting_reason in CONFIG_PROBLEMS:
-        sentence = (
-            f"{who}: node {pod.node} cannot make the container of pod {pod.name} from image {pod.image} ({detail}); "
+        remedy = missing(detail, pod.namespace) or (
             "create what is missing there, or correct spec.trainer.env or podTemplate in a new run"
         )
-        return Trouble(Ended.CONTAINER_CONFIG, sentence)
-    if pod.node and not pod.waiting_reason and now >= slow_at(pod):
         sentence = (
-            f"{who}: node {pod.node} has not started the container of pod {pod.name} in {SLOW_SECONDS:.0f} s; it may "
-            f"still pull image {pod.image}, or lack a volume: see kubectl describe pod {pod.name}"
+            f"{who}: node {pod.node} cannot make the container of pod {pod.name} from image {pod.image} ({detail}); "
+            f"{remedy}"
+        )
+        return Trouble(Ended.CONTAINER_CONFIG, sentence)
+    return _starting(pod, who, now) if pod.node and not pod.waiting_reason else None
+
+
+def missing(detail: str, namespace: str) -> str:
+    """What to do about the object that a message of the kubelet or the scheduler calls missing, by its name.
+
+    Args:
+        detail: the message.
+        namespace: of the run.
+
+    Returns:
+        The end of a sentence; empty when the message names none.
+    """
+    if found := _MISSING.search(detail):
+        name = f"{_KINDS[found[1]]} {found[2]}"
+        return f"create {name} in namespace {namespace}; if its name is wrong, correct it in a new run"
+    if found := _MISSING_KEY.search(detail):
+        return f"add the key {found[1]} to {found[2]} {found[3]} in namespace {namespace}, or correct it in a new run"
+    return ""
+
+
+def _starting(pod: PodRecord, who: str, now: float) -> Trouble | None:
+    """What a node does for a pod whose container it has not made yet; said early, since a pull may take minutes."""
+    since = pod.sandbox_at or pod.scheduled_at or pod.created_at
+    at = clock.render(since)
+    where = f"{who}: node {pod.node}"
+    if pod.sandbox_at is not None and now >= pod.sandbox_at + EARLY_SECONDS:
+        return Trouble(Progress.PULLING, f"{where} gets image {pod.image} for pod {pod.name} since {at}")
+    mounts = f"mount {', '.join(pod.mounts)}" if pod.mounts else "mount its volumes"
+    if now >= slow_at(pod):
+        sentence = (
+            f"{where} has not started the container of pod {pod.name} since {at}, for more than {SLOW_SECONDS:.0f} s; "
+            f"it may still pull image {pod.image}, or cannot {mounts}: see kubectl describe pod {pod.name}"
         )
         return Trouble(Progress.SLOW_START, sentence)
+    if now >= since + EARLY_SECONDS:
+        sentence = f"{where} prepares pod {pod.name} since {at}: it has to {mounts}, and to pull image {pod.image}"
+        return Trouble(Progress.STARTING, f"{sentence} where it has not got it")
     return None
+
+
+def next_word_at(pod: PodRecord, now: float) -> float | None:
+    """When there will be more to say about a pod that starts; ``None`` when never."""
+    since = pod.sandbox_at or pod.scheduled_at or pod.created_at
+    return min((at for at in (since + EARLY_SECONDS, slow_at(pod)) if at > now), default=None)
 
 
 def slow_at(pod: PodRecord) -> float:

@@ -122,6 +122,15 @@ def test_no_variant_for_a_vendor_says_what_to_add() -> None:
     assert "no image for vendor amd" in found.message and "spec.trainer.image" in found.message
 
 
+def test_a_vendor_that_no_node_has_is_not_said_to_lack_an_image_only() -> None:
+    """An image would not help: who built one first would read the same about the nodes afterwards."""
+    where = cluster(node("c1"), node("g1", **H200), variants=VARIANTS[:1])
+    message = unplaced(place(cohort("amd"), TRAINER, where)).message
+    for name in ("c1", "g1"):
+        assert f"node {name} lacks label {labels.vendor('amd')}=true" in message
+    assert "nor has FdlCluster/default spec.variants an image for it (it has: cpu (cpu))" in message
+
+
 @pytest.mark.parametrize(("own", "image"), [({}, "my/trainer:2"), ({"image": "my/cohort:3"}, "my/cohort:3")])
 def test_images_of_the_run_and_of_the_cohort_go_before_the_variants(own: dict[str, str], image: str) -> None:
     trainer = TRAINER.model_copy(update={"image": "my/trainer:2"})

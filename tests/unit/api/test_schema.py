@@ -196,7 +196,9 @@ def test_columns_scale_and_names() -> None:
         "Members",
         "Progress",
         "Goodput",
+        "Reason",
         "Age",
+        "Message",
     ]
     assert spec["names"]["shortNames"] == ["fdr"]
     assert spec["scope"] == "Namespaced"

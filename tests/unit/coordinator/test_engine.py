@@ -9,8 +9,9 @@ from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended, Refusal
 from fdl_api.run import CheckpointSpec
 from fdl_api.spec_policy import JoinSpec
+from fdl_coordinator.report import snapshot
 
-from .cohort import Cohort, agent_hello, rank_hello, run_config
+from .cohort import Cohort, SimulatedRank, agent_hello, rank_hello, run_config
 
 
 def three() -> Cohort:
@@ -443,6 +444,40 @@ class TestRestart:
             samples=window * 10,
             max_epoch=epoch.epoch + 3,
         )
+
+    def suspended(self, cohort: Cohort, old: Cohort, ordinal: int, epoch: wire.Epoch) -> SimulatedRank:
+        """A rank that an earlier coordinator suspended dials: it is still in the epoch before that."""
+        agent = agent_hello(ordinal)
+        cohort.deliver(cohort.engine.agent_hello(agent, cohort.now))
+        rank = cohort.ranks[f"m{ordinal}.1/0"] = old.ranks[f"m{ordinal}.1/0"]
+        rank.stuck = True
+        echo = self.echo(epoch, 5).model_copy(update={"suspended": True})
+        cohort.deliver(cohort.engine.rank_hello(rank_hello(agent, echo=echo), cohort.now))
+        return rank
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_who_was_suspended_is_not_planned_in_before_it_goes_on(self, first: bool) -> None:
+        old = three()
+        new = Cohort(generation=2)
+        whole = old.epochs[0]
+        without = whole.model_copy(update={"epoch": 2, "previous": 1, "members": whole.members[:2]})
+        if first:
+            stuck = self.suspended(new, old, 2, whole)
+        for ordinal in (0, 1):
+            agent = agent_hello(ordinal)
+            new.deliver(new.engine.agent_hello(agent, new.now))
+            rank = new.ranks[f"m{ordinal}.1/0"] = old.ranks[f"m{ordinal}.1/0"]
+            rank.epoch = without
+            new.deliver(new.engine.rank_hello(rank_hello(agent, echo=self.echo(without, 5)), new.now))
+        if not first:
+            stuck = self.suspended(new, old, 2, whole)
+        new.pass_time(10)
+        (member,) = [member for member in snapshot(new.engine).members if member.uid == "m2.1"]
+        assert (member.state, member.reason) == ("suspended", "Stalled") and "earlier coordinator" in member.message
+        assert new.epochs == [], "the others train on and wait for nobody"
+        stuck.stuck, stuck.suspended = False, True
+        new.pass_time(1)
+        assert members_of(new.epochs[-1]) == ["m0.1/0", "m1.1/0", "m2.1/0"] and new.engine.progress.deaths == 0
 
     def reconnect(self, cohort: Cohort, old: Cohort, ordinals: list[int]) -> None:
         for ordinal in ordinals:

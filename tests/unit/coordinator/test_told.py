@@ -1,5 +1,6 @@
 """What members and people are told: whether work is saved, and who is stuck."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -100,3 +101,42 @@ def test_a_rank_that_is_alive_and_finishes_no_batch_is_named(monkeypatch: pytest
     monkeypatch.undo()
     cohort.pass_time(1)
     assert messages(cohort)["m1.1"] == ""
+
+
+def test_when_nobody_is_heard_it_is_told_since_when_long_before_anybody_is_given_up() -> None:
+    cohort = three()
+    cohort.window()
+    assert snapshot(cohort.engine).unheard_since == ""
+    cohort.pass_time(3, silent=list(cohort.ranks.values()))
+    told = snapshot(cohort.engine)
+    since = datetime.fromisoformat(told.unheard_since)
+    assert 2.0 <= (datetime.now(UTC) - since).total_seconds() < 600.0, "when they were last heard, by the wall clock"
+    assert (told.outcome, told.deaths, told.samples_per_second) == (wire.Outcome.TRAINING, 0, 0.0)
+    cohort.pass_time(20, silent=list(cohort.ranks.values()))
+    assert snapshot(cohort.engine).unheard_since == told.unheard_since, "what goes on is no news"
+    cohort.pass_time(0.4)
+    assert snapshot(cohort.engine).unheard_since == ""
+
+
+def test_one_that_is_silent_among_others_is_dead_and_not_told_as_silence() -> None:
+    cohort = three()
+    cohort.pass_time(3, silent=[cohort.ranks["m2.1/0"]])
+    assert (snapshot(cohort.engine).unheard_since, cohort.engine.progress.deaths) == ("", 1)
+
+
+def test_checkpoints_that_were_passed_over_are_told_until_the_next_one_is_durable() -> None:
+    cohort = Cohort()
+    for ordinal, why in enumerate(["Checkpoint 4 is skipped: cut off.", "", "Checkpoint 4 is skipped: cut off."]):
+        cohort.dial(ordinal, committed=wire.Position(epoch=0, window=3), checkpoint_error=why)
+    cohort.window()
+    assert snapshot(cohort.engine).checkpoints_skipped == ["Checkpoint 4 is skipped: cut off."]
+    saved(cohort, 4)
+    assert snapshot(cohort.engine).checkpoints_skipped == []
+
+
+def test_a_member_that_committed_with_work_of_its_own_is_told() -> None:
+    cohort = three()
+    cohort.pass_time(0.4)
+    assert {member.committed for member in snapshot(cohort.engine).members} == {False}
+    cohort.window()
+    assert {member.committed for member in snapshot(cohort.engine).members} == {True}

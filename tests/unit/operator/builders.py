@@ -260,6 +260,7 @@ class World:
                 ordinal=pod.ordinal,
                 incarnation=pod.incarnation,
                 state=states.get(pod.name, "active"),  # type: ignore[arg-type]
+                committed=states.get(pod.name, "active") == "active",
                 reason="Stalled" if states.get(pod.name) == "suspended" else "",
                 message="it was alive" if states.get(pod.name) == "suspended" else "",
             )

@@ -170,12 +170,80 @@ def test_a_member_that_hangs_is_deleted_after_a_while_and_replaced() -> None:
     assert world.status.counters.infrastructure == 1 and member_name(0, 2) in world.pods
 
 
+FENCED = said(Cause.FENCED, "Fenced", "no heartbeat for 2 s", permanent=True)
+
+
 def test_a_fenced_member_is_replaced_and_nobody_pays() -> None:
     world = World().training()
-    world.ended(member_name(0, 1), 76).settle()
+    world.ended(member_name(0, 1), 76, FENCED).settle()
     counters = world.status.counters
     assert member_name(0, 2) in world.pods
     assert (counters.app, counters.infrastructure, counters.preemption) == (0, 0, 0)
+
+
+def test_many_that_one_hiccup_of_the_network_gives_up_do_not_end_the_run() -> None:
+    world = World(cohorts=[{"name": "a", "vendor": "cpu", "replicas": 60}]).training()
+    for ordinal in range(60):
+        world.ended(member_name(ordinal, 1), 76, FENCED)
+    assert len(only(world.step(), CreateMember)) == 60
+    assert world.status.phase != "Failed" and world.status.counters.infrastructure == 0
+
+
+def test_a_seat_whose_holders_are_given_up_again_and_again_waits_pays_and_is_named() -> None:
+    world = World().training()
+    waits = []
+    for incarnation in range(1, 6):
+        name = member_name(0, incarnation)
+        world.running(name).says().settle()
+        world.ended(name, 76, FENCED).settle()
+        wake = [action for action in world.plan() if is_wake(action)]
+        waits.append(wake[0].at - world.now if wake else 0)  # type: ignore[union-attr]
+        assert world.status.counters.infrastructure == incarnation - 1
+        if waits[-1]:
+            message = world.condition("Progressing").message
+            assert "seat a-0 is filled again at 2027" in message and "on node n1" in message
+            assert f"its last {incarnation} holders did not last" in message and "no heartbeat for 2 s" in message
+            assert not [action for action in world.plan() if not is_wake(action)], "a seat that waits writes nothing"
+        world.step(waits[-1])
+        assert member_name(0, incarnation + 1) in world.pods
+    assert waits == [0, 5, 10, 20, 40]
+
+
+def test_a_flapping_node_does_not_make_replacements_for_ever() -> None:
+    world = World(failurePolicy={"budgets": {"infrastructure": 5}, "onExceeded": "Fail"}).training()
+    for incarnation in range(1, 8):
+        name = member_name(0, incarnation)
+        assert name in world.pods
+        world.running(name).says().settle()
+        world.ended(name, 76, FENCED).settle()
+        world.step(400)
+        if world.status.phase == "Failed":
+            break
+    failed = world.condition("Failed")
+    assert (incarnation, failed.reason) == (7, "MaxFailuresExceeded")
+    assert "6 deaths by cause infrastructure" in failed.message and "no heartbeat" in failed.message
+
+
+def test_a_holder_that_lasted_starts_the_counting_anew() -> None:
+    world = World().training()
+    world.ended(member_name(0, 1), 76, FENCED).settle()
+    world.running(member_name(0, 2)).says().settle()
+    world.step(601)
+    world.ended(member_name(0, 2), 76, FENCED).settle()
+    assert member_name(0, 3) in world.pods
+    assert [entry.in_a_row for entry in world.status.seat_counters] == [0]
+    assert world.status.counters.infrastructure == 0
+
+
+def test_a_seat_goes_on_waiting_when_the_dead_pod_is_deleted_meanwhile() -> None:
+    world = World().training()
+    for incarnation in (1, 2):
+        world.running(member_name(0, incarnation)).says().settle()
+        world.ended(member_name(0, incarnation), 76, FENCED).settle()
+    world.gone(member_name(0, 2)).step(4)
+    assert member_name(0, 3) not in world.pods
+    world.step(1)
+    assert member_name(0, 3) in world.pods
 
 
 def test_program_failures_wait_longer_each_time() -> None:
@@ -212,7 +280,7 @@ def test_a_seat_that_never_comes_to_train_is_filled_more_and_more_slowly() -> No
         waits.append(wake[0].at - world.now if wake else 0)  # type: ignore[union-attr]
         world.step(waits[-1])
         assert member_name(0, incarnation + 1) in world.pods
-    assert waits == [0, 5, 10, 20]
+    assert waits == [0, 0, 5, 10], "the first one had trained"
 
 
 def test_scaling_down_lets_the_highest_seats_leave_and_nobody_pays() -> None:

@@ -82,6 +82,25 @@ def test_disruption_and_scheduling_come_from_conditions() -> None:
     assert (record.unschedulable, record.unschedulable_since) == ("0/3 nodes", 1767225600.0)
 
 
+def test_since_when_a_pod_has_a_node_and_only_lacks_its_images_and_what_it_mounts() -> None:
+    at = {"status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    rows = [{"type": "PodScheduled", **at}, {"type": "PodReadyToStartContainers", **at, "status": "False"}]
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "b", "configMap": {"name": "script", "optional": True}},
+        {"name": "c", "configMap": {"name": "settings"}},
+        {"name": "d", "secret": {"secretName": "s3"}},
+        {"name": "e", "emptyDir": {}},
+    ]
+    item = pod(phase="Pending", conditions=rows)
+    item["spec"] = {"volumes": volumes}
+    record = pod_record(item)
+    assert (record.scheduled_at, record.sandbox_at) == (1767225600.0, None)
+    assert record.mounts == ("ConfigMap settings", "Secret s3", "claim data")
+    rows[1]["status"] = "True"
+    assert pod_record(pod(phase="Pending", conditions=rows)).sandbox_at == 1767225600.0
+
+
 def test_an_empty_pod_is_pending_and_an_unknown_phase_is_unknown() -> None:
     assert pod_record({"metadata": meta()}).phase is PodPhase.PENDING
     assert pod_record(pod(phase="Frozen")).phase is PodPhase.UNKNOWN

@@ -4,7 +4,9 @@ import math
 
 import pytest
 
+from fdl_api.termination import Cause
 from fdl_api.wire import GuardRecord, GuardReport, Outcome, RankWindow
+from fdl_operator import clock
 from fdl_operator.model import (
     ApplyObject,
     ChildFailure,
@@ -17,7 +19,7 @@ from fdl_operator.model import (
 )
 from fdl_operator.plan import training
 
-from .builders import World, is_wake, member_name, only
+from .builders import World, is_wake, member_name, only, said
 
 
 def test_training_alone_is_written_at_most_every_ten_seconds() -> None:
@@ -70,6 +72,50 @@ def test_a_failed_checkpoint_shows_with_its_reason() -> None:
     condition = world.condition("CheckpointDurable")
     assert (condition.reason, condition.message) == ("CheckpointFailed", "No space left on device")
     assert "CheckpointFailed" in world.events
+
+
+def test_a_checkpoint_that_fails_after_a_good_one_is_an_event_too() -> None:
+    world = World().training()
+    world.says(checkpoint=5).settle()
+    world.says(checkpoint=5, checkpoint_problem="No space left on device").settle()
+    condition = world.condition("CheckpointDurable")
+    assert (condition.status, condition.reason) == ("True", "CheckpointFailed")
+    assert world.events.count("CheckpointFailed") == 1
+
+
+def test_a_checkpoint_that_was_passed_over_is_an_event_and_stays_until_the_next_one_is_durable() -> None:
+    why = "Checkpoint ckpt-00000040 in /checkpoints is skipped: model.safetensors is cut off."
+    world = World().training()
+    world.says(checkpoints_skipped=[why, "and another"]).settle()
+    condition = world.condition("CheckpointDurable")
+    assert (condition.reason, condition.message) == ("CheckpointSkipped", f"{why} | and another")
+    assert world.events.count("CheckpointSkipped") == 1
+    world.silent().gone("run-coordinator-1").settle()
+    world.running("run-coordinator-2").says(window=6).settle()
+    world.step(600)
+    assert why in world.condition("CheckpointDurable").message, "the next coordinator has not heard of it"
+    assert world.events.count("CheckpointSkipped") == 1
+    world.says(window=7, checkpoint=7).settle()
+    assert world.condition("CheckpointDurable").reason == "CheckpointVerified"
+
+
+def test_when_no_rank_is_heard_the_status_says_since_when_and_judges_nobody() -> None:
+    world = World().training()
+    since = clock.render(world.now)
+    world.now += 3
+    world.says(unheard_since=since)
+    world.step()
+    condition = world.condition("Progressing")
+    assert (condition.status, condition.reason) == ("Unknown", "NoRankHeard")
+    assert f"no rank has been heard since {since}, for more than 2 s" in condition.message
+    assert world.events.count("NoRankHeard") == 1 and world.status.phase == "Running"
+    assert [action.at - world.now for action in world.plan() if is_wake(action)] == [7]  # type: ignore[union-attr]
+    assert not only(world.plan(), WriteStatus), "silence that goes on is no news"
+    world.step(7)
+    assert "for more than 10 s" in world.condition("Progressing").message
+    assert not world.status.counters.infrastructure and len(only(world.plan(), CreateMember)) == 0
+    world.says().settle()
+    assert world.condition("Progressing").reason == "Training"
 
 
 def test_the_last_word_of_the_training_is_written_when_the_run_has_ended() -> None:
@@ -191,6 +237,32 @@ def test_prepared_strings_for_columns() -> None:
     world.step(20)
     summary = world.status.summary
     assert (summary.members, summary.progress, summary.goodput) == ("2/2", "42%", "0.93")
+    assert (summary.reason, summary.message) == ("Training", "")
+
+
+def test_a_failed_run_says_why_on_one_line() -> None:
+    world = World().started()
+    words = "no /app/train.py\n  in the image; " + "x" * 900
+    world.ended(member_name(0, 1), 64, said(Cause.APP, "ScriptMissing", words, permanent=True)).settle()
+    summary = world.status.summary
+    assert (world.status.phase, summary.reason) == ("Failed", "ScriptMissing")
+    assert "run-a-0-1: no /app/train.py in the image; xx" in summary.message
+    assert len(summary.message) == 200 and summary.message.endswith("\u2026")
+
+
+def test_a_run_that_finds_no_place_says_it_in_the_column_until_it_has_one() -> None:
+    world = World(cohorts=[{"name": "a", "vendor": "amd", "replicas": 1}])
+    world.settle()
+    assert world.status.summary.reason == "NoFittingNode" and "fits no node" in world.status.summary.message
+
+
+def test_the_end_of_a_run_is_one_event() -> None:
+    world = World().started()
+    for ordinal in (0, 1):
+        words = said(Cause.APP, "ScriptMissing", "no /app/train.py", permanent=True)
+        world.ended(member_name(ordinal, 1), 64, words)
+    world.settle()
+    assert world.status.phase == "Failed" and world.events.count("ScriptMissing") == 1
 
 
 def test_transitions_are_told_once() -> None:

@@ -3,10 +3,12 @@
 import pytest
 
 from fdl_api.placement import Variant
+from fdl_api.termination import Cause
+from fdl_operator import clock
 from fdl_operator.model import CreateMember, DeletePod
-from fdl_operator.plan.waiting import SLOW_SECONDS, trouble
+from fdl_operator.plan.waiting import EARLY_SECONDS, SLOW_SECONDS, trouble
 
-from .builders import World, member_name, only
+from .builders import World, is_wake, member_name, only, said
 
 IMAGE = "reg/trainer-cpu:1"
 
@@ -26,7 +28,7 @@ def stuck(reason: str, message: str = "the server's words") -> World:
     [
         ("ErrImagePull", "ImageUnavailable", "push the image"),
         ("ImagePullBackOff", "ImageUnavailable", "imagePullSecrets"),
-        ("CreateContainerConfigError", "ContainerConfigError", "create what is missing"),
+        ("CreateContainerError", "ContainerConfigError", "create what is missing"),
     ],
 )
 def test_the_condition_names_cohort_node_image_cause_and_remedy(waiting: str, reason: str, remedy: str) -> None:
@@ -77,7 +79,7 @@ def test_a_slow_pull_is_told_and_keeps_its_seat() -> None:
     world.settle()
     world.running("run-coordinator-1").change(member_name(0, 1), node="n1")
     world.step(SLOW_SECONDS - 1)
-    assert world.status.members[0].reason == ""
+    assert world.status.members[0].reason == "ContainerStarting"
     world.step(1)
     assert world.status.members[0].reason == "ContainerNotStarted"
     assert f"may still pull image {IMAGE}" in world.status.members[0].message
@@ -113,8 +115,89 @@ def test_a_claim_that_is_missing_is_said_to_be_made() -> None:
     world.change(member_name(1, 1), unschedulable=why, unschedulable_since=world.now)
     world.settle()
     message = world.condition("Placeable").message or ""
-    assert "create the claim in the run's namespace" in message
+    assert "create PersistentVolumeClaim fashion in namespace ns; if its name is wrong" in message
     assert "ask for less" not in message
+
+
+@pytest.mark.parametrize(
+    ("detail", "remedy"),
+    [
+        ('configmap "settings" not found', "create ConfigMap settings in namespace ns; if its name is wrong"),
+        ('secret "s3" not found', "create Secret s3 in namespace ns; if its name is wrong"),
+        ("couldn't find key user in Secret ns/s3", "add the key user to Secret s3 in namespace ns"),
+        ("couldn't find key a.b in ConfigMap ns/settings", "add the key a.b to ConfigMap settings in namespace ns"),
+    ],
+)
+def test_what_an_environment_variable_lacks_is_named_as_an_object(detail: str, remedy: str) -> None:
+    message = stuck("CreateContainerConfigError", detail).condition("Progressing").message
+    assert remedy in message and detail in message and "node n1" in message
+
+
+def test_a_claim_that_is_not_bound_is_not_taken_for_a_shortage() -> None:
+    world = World()
+    world.settle()
+    why = "pod has unbound immediate PersistentVolumeClaims"
+    world.change(member_name(1, 1), unschedulable=why, unschedulable_since=world.now).settle()
+    assert "bind it" in world.condition("Placeable").message
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        (
+            {"configMap": {"name": "script", "key": "a.py"}},
+            "ConfigMap script in namespace ns is not there or has no key a.py",
+        ),
+        ({"volume": {"claim": "code", "path": "x/a.py"}}, "claim code in namespace ns has no file x/a.py"),
+        ({"image": {"path": "/app/a.py"}}, "run-a-0-1: The script cannot be read"),
+    ],
+)
+def test_a_missing_script_names_the_object_that_should_hold_it(source: dict[str, object], named: str) -> None:
+    world = World(trainer={"source": source}).started()
+    words = said(Cause.APP, "ScriptMissing", "The script cannot be read", permanent=True)
+    world.ended(member_name(0, 1), 64, words).settle()
+    for message in (world.condition("Failed").message, world.status.summary.message):
+        assert named in message
+    assert "The script cannot be read" in world.condition("Failed").message
+
+
+def test_a_node_that_prepares_a_pod_is_told_early_with_what_it_needs_there() -> None:
+    world = World()
+    world.settle()
+    world.running("run-coordinator-1")
+    world.change(member_name(0, 1), node="n1", scheduled_at=world.now, mounts=("claim ckpt", "Secret s3"))
+    since = clock.render(world.now)
+    world.step(EARLY_SECONDS - 1)
+    assert world.status.members[0].reason == ""
+    world.step(1)
+    condition = world.condition("Progressing")
+    assert condition.reason == "ContainerStarting"
+    for words in ("node n1", f"since {since}", "mount claim ckpt, Secret s3", f"pull image {IMAGE}"):
+        assert words in condition.message
+
+
+def test_an_image_that_is_pulled_is_told_early_and_its_node_and_since_when() -> None:
+    world = World()
+    world.settle()
+    world.running("run-coordinator-1")
+    world.change(member_name(0, 1), node="n1", scheduled_at=world.now, sandbox_at=world.now + 2)
+    since = clock.render(world.now + 2)
+    world.step(EARLY_SECONDS + 2)
+    condition = world.condition("Progressing")
+    assert (condition.status, condition.reason) == ("False", "PullingImage")
+    assert f"cohort a: node n1 gets image {IMAGE} for pod run-a-0-1 since {since}" in condition.message
+    world.step(600)
+    assert world.condition("Progressing").reason == "PullingImage" and world.status.phase == "Starting"
+    assert not [action for action in world.plan() if not is_wake(action)], "a long pull writes nothing"
+
+
+def test_a_seat_that_was_refused_stays_so_while_its_successors_image_is_pulled() -> None:
+    world = World().training()
+    words = said(Cause.APP, "ModelMismatch", "another model", permanent=True)
+    world.ended(member_name(0, 1), 79, words).settle()
+    world.step(world.limits.app_backoff)
+    world.change(member_name(0, 2), node="n1", scheduled_at=world.now).step(EARLY_SECONDS)
+    assert world.status.members[0].reason == "ModelMismatch"
 
 
 def test_the_coordinators_pod_is_told_as_its_own() -> None:

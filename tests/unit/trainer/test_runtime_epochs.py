@@ -106,13 +106,13 @@ def test_a_suspended_rank_stands_by_and_comes_back_as_a_joiner() -> None:
     book.hear(epoch(2, EpochCause.SUSPEND, "a"))
     immediate = book.immediate()
     assert immediate is not None and immediate.epoch == 2, "it leaves what it is at"
-    assert book.suspends(2) and book.apart(2)
+    assert book.suspends(2) and book.apart(2) and book.suspended
     book.hear(epoch(4, EpochCause.JOIN, "a", "b", planned=True, previous=3))
     assert book.wanted(4), "its group is formed while it stands by"
     book.hear(epoch(4, EpochCause.JOIN, "a", "b", previous=3))
     immediate = book.immediate()
     assert immediate is not None and immediate.epoch == 4
-    assert book.apart(4) and not book.suspends(4)
+    assert book.apart(4) and not book.suspends(4) and not book.suspended, "it is being taken back"
     book.enter(4)
     book.hear(epoch(5, EpochCause.DEATH, "b"))
     assert not book.apart(5)
@@ -130,7 +130,7 @@ def test_the_epoch_right_after_the_one_without_it_is_a_join_too() -> None:
 def test_who_was_not_left_out_is_not_apart() -> None:
     book = in_first("b")
     book.hear(epoch(2, EpochCause.DEATH, "b"))
-    assert not book.apart(2) and not book.suspends(2)
+    assert not book.apart(2) and not book.suspends(2) and not book.suspended
     book.hear(epoch(3, EpochCause.JOIN, "b", "c", planned=True))
     book.hear(epoch(3, EpochCause.JOIN, "b", "c"))
     assert not book.apart(3), "it is a member of the one before, though it has not entered it yet"

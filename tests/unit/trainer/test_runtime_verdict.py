@@ -20,6 +20,8 @@ FINE = Termination(cause=Cause.COMPLETE, reason=Ended.COMPLETED, message="The ru
     [
         (RankEnd(0, 0, FINE), PodExit.DONE, Cause.COMPLETE, Ended.COMPLETED),
         (RankEnd(0, -signal.SIGKILL), PodExit.KILLED, Cause.INFRASTRUCTURE, Ended.KILLED),
+        (RankEnd(0, -signal.SIGKILL, collateral=True), PodExit.KILLED, Cause.INFRASTRUCTURE, Ended.KILLED),
+        (RankEnd(0, -9, collateral=True, given_up="No heartbeat."), PodExit.FENCED, Cause.FENCED, Ended.FENCED),
         (RankEnd(0, -signal.SIGKILL, out_of_memory=True), PodExit.KILLED, Cause.APP, Ended.OUT_OF_MEMORY),
         (RankEnd(0, -signal.SIGKILL, forced=True), PodExit.TERMINATED, Cause.PREEMPTION, Ended.LEFT),
         (RankEnd(0, -signal.SIGSEGV), PodExit.INTERNAL, Cause.INFRASTRUCTURE, Ended.KILLED),
@@ -47,6 +49,22 @@ def test_the_rank_that_ended_first_speaks_for_the_member() -> None:
     failed = Termination(cause=Cause.APP, reason=Ended.SCRIPT_RAISED, message="It raised.")
     words, code = member_end([RankEnd(1, 64, failed), RankEnd(0, -9, collateral=True)])
     assert code is PodExit.USER_CODE and words.rank == 1 and words.reason == Ended.SCRIPT_RAISED
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (
+            RankEnd(1, -9, collateral=True, given_up="member m was given up: no heartbeat for 2 s."),
+            "no heartbeat for 2 s",
+        ),
+        (RankEnd(1, -9, collateral=True), "another rank of the member had ended"),
+    ],
+)
+def test_a_rank_that_its_own_agent_killed_is_not_said_to_be_killed_from_outside(end: RankEnd, why: str) -> None:
+    message = rank_end(end)[0].message
+    assert message.startswith("Rank 1 was killed by this member's own agent") and why in message
+    assert "outside" not in message
 
 
 def test_one_failed_rank_outweighs_those_that_ended_well() -> None:

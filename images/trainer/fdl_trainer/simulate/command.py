@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fdl_api.run import ElcheSpec, Mode
 from fdl_trainer.plan import PlanSpec
 from fdl_trainer.simulate import text
-from fdl_trainer.simulate.scenario import Scenario, parse_event, parse_rates
+from fdl_trainer.simulate.scenario import Scenario, check_events, parse_event, parse_rates
 from fdl_trainer.simulate.world import World
 
 
@@ -78,6 +78,7 @@ def simulate(  # noqa: PLR0917 - one parameter an option
             seed=seed,
             events=[parse_event(event) for event in events],
         )
+        check_events(len(scenario.ms), scenario.events)
         spec = PlanSpec.of(Mode(mode), _elche(knobs))
     except ValueError as error:
         raise click.UsageError(str(error)) from error

@@ -105,6 +105,40 @@ def parse_rates(text: str, slowest_ms: float) -> list[float]:
     return [slowest_ms * min(rates) / rate for rate in rates]
 
 
+def check_events(ranks: int, events: Sequence[Event]) -> None:
+    """Refuse events of ranks that never exist.
+
+    Args:
+        ranks: how many the cohort starts with.
+        events: the script; each join makes one more rank, which may only be named by events that come later.
+
+    Raises:
+        ValueError: an event names a rank that does not exist, or not yet.
+    """
+    joins = [event for event in events if event.kind is Kind.JOIN]
+    for event in events:
+        if event.rank < 0:
+            continue
+        there = ranks + sum(_may_precede(join, event) for join in joins)
+        if event.rank < there:
+            continue
+        when = f"window {event.window}" if event.window else f"second {event.second:g}"
+        joined = f" and {there - ranks} that joined" if there > ranks else ""
+        raise ValueError(
+            f"the event '{event.kind}' in {when} is of rank {event.rank}, and there are only {ranks} from the start"
+            f"{joined} by then: ranks count from 0 in the order of the rates, joiners after them"
+        )
+
+
+def _may_precede(join: Event, event: Event) -> bool:
+    """Whether a rank that joins may be there for an event; of a window and a second nobody knows which is earlier."""
+    if join.window and event.window:
+        return join.window < event.window
+    if not join.window and not event.window:
+        return join.second < event.second
+    return True
+
+
 ARGUMENTS = {Kind.DEATH: 1, Kind.LEAVE: 1, Kind.JOIN: 1, Kind.STALL: 2, Kind.SPEED: 2, Kind.SWAP: 0}
 """How many figures each kind of event takes."""
 

@@ -1,6 +1,6 @@
 import pytest
 
-from fdl_trainer.simulate.scenario import Event, Kind, parse_event, parse_rates
+from fdl_trainer.simulate.scenario import Event, Kind, check_events, parse_event, parse_rates
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,34 @@ def test_events_are_read(text: str, event: Event) -> None:
 def test_what_is_no_event_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"event|figure"):
         parse_event(text)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        ["death:1@w1", "leave:0@3s", "swap@w4", "join:2@w5"],
+        ["join:1@w5", "death:2@w6"],
+        ["death:2@w6", "join:1@w5"],
+        ["join:1@2s", "join:1@3s", "stall:3:1@4s"],
+        ["join:1@w5", "death:2@1s"],  # nobody knows which of the two is earlier
+    ],
+)
+def test_events_of_ranks_that_are_there_by_then_are_taken(events: list[str]) -> None:
+    check_events(2, [parse_event(event) for event in events])
+
+
+@pytest.mark.parametrize(
+    ("events", "sentence"),
+    [
+        (["death:2@w1"], "the event 'death' in window 1 is of rank 2, and there are only 2 from the start by then"),
+        (["join:1@w6", "leave:2@w6"], "rank 2, and there are only 2 from the start by then"),
+        (
+            ["join:1@2s", "speed:3:2@4s"],
+            "in second 4 is of rank 3, and there are only 2 from the start and 1 that joined",
+        ),
+        (["stall:9:1@2.5s"], "in second 2.5 is of rank 9"),
+    ],
+)
+def test_events_of_ranks_that_never_exist_are_refused(events: list[str], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        check_events(2, [parse_event(event) for event in events])
