@@ -137,11 +137,11 @@ ROCM_USERSPACE: Final = CheckInfo(
             "missing",
             "fail",
             "permanent",
+            "a variant's image lacks a library of it, by the loader's words in a deep check; outside of a cluster: "
             "neither /opt/rocm nor the loader's folders nor this Python's torch have libamdhip64",
             "Install ROCm's runtime (package hip-runtime-amd), or a torch build for ROCm, which brings it.",
         ),
     ),
-    place="local",
 )
 MIXED_VENDORS: Final = CheckInfo(
     "mixed-vendors",
@@ -205,7 +205,7 @@ DEVICE_PRESENCE: Final = CheckInfo(
 DEVICE_ERRORS: Final = CheckInfo(
     "device-errors",
     "devices",
-    "Xid messages in the kernel log where it can be read, ECC and RAS counters, rows to be remapped",
+    "Xid messages of the last day in the kernel log where it can be read, ECC and RAS counters, rows to be remapped",
     (
         Finding(
             "xid",

@@ -144,7 +144,7 @@ NCCL_LIBRARY: Final = CheckInfo(
             "none-loaded",
             "fail",
             "permanent",
-            "a variant's torch loads none",
+            "a variant's torch loads none, or does not load without it",
             "Use an image whose torch has NCCL or RCCL, or run in a cpu-* mode.",
         ),
         Finding(

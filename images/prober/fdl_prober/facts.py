@@ -1,6 +1,7 @@
 """What the checks and labels are decided from: an observation brought into the report's terms. Pure."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -134,6 +135,17 @@ def image_to_check(variant: Variant, variants: Sequence[Variant], simulated: boo
     if not simulated or variant.vendor == "cpu":
         return variant.image
     return next((other.image for other in variants if other.vendor == "cpu"), None)
+
+
+def missing_libraries(facts: Facts, name: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Variants whose torch does not load for want of a library, by the loader's words in their deep checks.
+
+    Args:
+        facts: of the node.
+        name: pattern of the loader's sentence, whose first group is the library.
+    """
+    errors = {variant: result.facts.error for variant, result in facts.deep.items() if result.facts is not None}
+    return [(variant, match[1]) for variant, error in errors.items() if (match := name.search(error))]
 
 
 def spoken(result: DeepResult | None) -> DeepFacts | None:

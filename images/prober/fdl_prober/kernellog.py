@@ -6,14 +6,19 @@ message once: the file stays open between looks. Where it may not be read, nothi
 
 import os
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 MAX_RECORDS = 20_000
 RECORD_BYTES = 8192
 MAX_KEPT = 64
+KEPT_SECONDS = 86400.0
+"""The log does not tell that a device was reset since: what is older than a day is no news any more."""
+
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<number>\d+)")
+_STAMP = re.compile(r"\d+,\d+,(\d+),")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,17 @@ def address(text: str) -> str:
     return lower if "." in lower else f"{lower}.0"
 
 
-def parse(records: Iterable[str]) -> list[Xid]:
-    """The Xids in some records of the kernel log, each once, in the order of their first message."""
-    found = (Xid(address(match["pci"]), int(match["number"])) for text in records if (match := _XID.search(text)))
-    return list(dict.fromkeys(found))
+def parse(records: Iterable[str]) -> dict[Xid, float]:
+    """The Xids in some records of the kernel log, with the newest time of each, in seconds since the machine started.
+
+    A record begins with priority, number and time in microseconds (``3,1201,5220000000,-;``).
+    """
+    found: dict[Xid, float] = {}
+    for text in records:
+        if match := _XID.search(text):
+            stamp = _STAMP.match(text)
+            found[Xid(address(match["pci"]), int(match["number"]))] = int(stamp[1]) / 1e6 if stamp else 0.0
+    return found
 
 
 class KernelLog:
@@ -47,16 +59,18 @@ class KernelLog:
 
     Args:
         path: the log's file.
+        clock: seconds since the machine started, as the log counts them.
     """
 
-    def __init__(self, path: Path = Path("/dev/kmsg")) -> None:
+    def __init__(self, path: Path = Path("/dev/kmsg"), clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
+        self._clock = clock
         self._file: int | None = None
         self._refused = False
-        self._seen: dict[Xid, None] = {}
+        self._seen: dict[Xid, float] = {}
 
     def look(self) -> tuple[Xid, ...]:
-        """All Xids since the machine started, as far as the log reaches back. Never waits."""
+        """All Xids of the last :data:`KEPT_SECONDS`, as far as the log reaches back. Never waits."""
         if self._refused:
             return ()
         if self._file is None:
@@ -65,9 +79,10 @@ class KernelLog:
             except OSError:
                 self._refused = True
                 return ()
-        for xid in parse(self._records(self._file)):
-            if len(self._seen) < MAX_KEPT:
-                self._seen.setdefault(xid)
+        self._seen |= parse(self._records(self._file))
+        oldest = self._clock() - KEPT_SECONDS
+        recent = [(xid, at) for xid, at in self._seen.items() if at >= oldest]
+        self._seen = dict(recent[:MAX_KEPT])
         return tuple(self._seen)
 
     def _records(self, file: int) -> list[str]:

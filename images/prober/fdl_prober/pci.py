@@ -59,5 +59,5 @@ def gpus(root: Path) -> tuple[PciGpu, ...]:
 
 
 def count(found: Iterable[PciGpu]) -> dict[str, int]:
-    """Number of GPUs by vendor; vendors without one are left out."""
-    return dict(Counter(gpu.vendor for gpu in found))
+    """Number of GPUs by vendor, without those that are kept for virtual machines; vendors without one are left out."""
+    return dict(Counter(gpu.vendor for gpu in found if not gpu.lent))

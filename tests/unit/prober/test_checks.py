@@ -258,6 +258,22 @@ def test_the_loader_says_which_c_library_torch_needs() -> None:
     assert of(node, "nccl-library") == []
 
 
+@pytest.mark.parametrize(
+    ("library", "check", "reason"),
+    [
+        ("libamdhip64.so.6", "rocm-userspace", "missing"),
+        ("librocblas.so.4", "rocm-userspace", "missing"),
+        ("libnccl.so.2", "nccl-library", "none-loaded"),
+        ("librccl.so.1", "nccl-library", "none-loaded"),
+    ],
+)
+def test_the_loader_says_which_library_torch_misses(library: str, check: str, reason: str) -> None:
+    words = f"torch does not load: {library}: cannot open shared object file: No such file or directory"
+    assert reasons(deep_error(words), check) == [reason]
+    (found,) = of(deep_error(words), check)
+    assert library in found.message
+
+
 def test_another_c_library_is_not_compared() -> None:
     assert running_glibc("glibc 2.36") == (2, 36)
     assert running_glibc("") is None

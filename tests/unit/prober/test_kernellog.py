@@ -17,7 +17,11 @@ RECORDS = [
 
 
 def test_each_error_of_each_device_once() -> None:
-    assert parse(RECORDS) == [Xid("0000:c1:00.0", 79), Xid("0000:0a:00.0", 94), Xid("0000:0b:00.0", 13)]
+    assert parse(RECORDS) == {
+        Xid("0000:c1:00.0", 79): pytest.approx(5220.0001),
+        Xid("0000:0a:00.0", 94): pytest.approx(5220.0002),
+        Xid("0000:0b:00.0", 13): pytest.approx(5220.0003),
+    }
 
 
 def test_a_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
@@ -32,8 +36,9 @@ def growing(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_log_is_read_on_and_what_was_seen_is_kept(growing: Path) -> None:
-    log = KernelLog(growing)
+def test_a_log_is_read_on_and_what_was_seen_is_kept_for_a_day(growing: Path) -> None:
+    now = [5230.0]
+    log = KernelLog(growing, clock=lambda: now[0])
     try:
         assert log.look() == ()
         with growing.open("a") as file:
@@ -42,6 +47,8 @@ def test_a_log_is_read_on_and_what_was_seen_is_kept(growing: Path) -> None:
         with growing.open("a") as file:
             file.write(RECORDS[2] + "\n")
         assert log.look() == (Xid("0000:c1:00.0", 79), Xid("0000:0a:00.0", 94))
+        now[0] += 86400
+        assert log.look() == ()
     finally:
         log.close()
 

@@ -129,6 +129,8 @@ def test_the_kernel_driver_that_holds_a_gpu(tmp_path: Path) -> None:
     first, lent, free = pci.gpus(tmp_path)
     assert (first.identity, first.driver, first.lent) == ("10de:1c03", "nouveau", False)
     assert (lent.lent, free.driver) == (True, "")
+    assert pci.count((first, lent, free)) == {"nvidia": 2}
+    assert pci.count((lent,)) == {}
 
 
 def bank(node: Path, number: int, heap: int, size: int) -> None:

@@ -44,6 +44,15 @@ def test_json_is_one_report_with_all_its_fields() -> None:
     assert done.returncode == (0 if worst(report.checks) in ("pass", "warn") else 1)
 
 
+def test_a_real_kernel_is_run_by_the_torch_of_this_python(tmp_path: Path) -> None:
+    done = survey(
+        "--json", "--deep", "--data", str(tmp_path), "--checkpoints", str(tmp_path), FDL_SYSFS_ROOT=str(tmp_path)
+    )
+    report = Report.model_validate_json(done.stdout)
+    assert report.deep["this-python-cpu"].outcome == "passed"
+    assert {"deep-check", "data-path", "disk-space"} <= {check.name for check in report.checks}
+
+
 def test_a_gpu_without_its_driver_is_exit_code_1_with_a_remedy() -> None:
     done = survey(FDL_SYSFS_ROOT=str(DATA / "mixed/sys"))
     assert done.returncode == 1

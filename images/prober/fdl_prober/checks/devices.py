@@ -1,14 +1,16 @@
 """Checks of GPUs and their drivers: each a pure function from facts to what a person should know."""
 
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from fdl_api.checks import devices as catalogue
 from fdl_api.report import Check, Device, Driver
 from fdl_prober.devfiles import DeviceFile
-from fdl_prober.facts import Facts
+from fdl_prober.facts import Facts, missing_libraries
 
+_ROCM_LIBRARY: Final = re.compile(r"(lib(?:amdhip64|hsa-runtime64|hip\w+|roc\w+|hiprtc)\.so[.\d]*): cannot open")
 _BRAND: Final = {"nvidia": "NVIDIA", "amd": "AMD"}
 
 FATAL_XIDS: Final = frozenset({48, 62, 64, 79, 95, 119, 120, 136, 140, 143})
@@ -121,7 +123,9 @@ def device_files(facts: Facts) -> Iterator[Check]:
 
 
 def rocm_userspace(facts: Facts) -> Iterator[Check]:
-    """Whether there is a HIP runtime for AMD's devices; in a cluster the trainer's image brings it."""
+    """Whether there is a HIP runtime for AMD's devices; in a cluster the trainer's image has to bring it."""
+    for name, library in missing_libraries(facts, _ROCM_LIBRARY):
+        yield catalogue.ROCM_USERSPACE.found("missing", f"torch does not load without {library}", name)
     box = facts.seen.box
     if box is None or not facts.of("amd"):
         return

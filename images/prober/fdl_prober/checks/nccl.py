@@ -1,11 +1,15 @@
 """Checks of NCCL and RCCL."""
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from fdl_api.checks import software as catalogue
 from fdl_api.nccl_env import troubles
 from fdl_api.report import Check
-from fdl_prober.facts import Facts
+from fdl_prober.facts import Facts, missing_libraries
+
+_LIBRARY: Final = re.compile(r"(lib[nr]ccl\.so[.\d]*): cannot open")
 
 
 def major_minor(version: str) -> str:
@@ -21,7 +25,7 @@ def nccl_library(facts: Facts) -> Iterator[Check]:
         if variant.vendor == "cpu" or result is None or result.facts is None or result.facts.simulated:
             continue
         if result.facts.error and not result.facts.torch_version:
-            continue  # torch did not load: the deep check says so, and nothing is known of NCCL
+            continue  # torch did not load, so nothing is known of NCCL unless the loader missed just that
         loaded, told = result.facts.nccl_version, variant.nccl_version
         if not loaded:
             yield info.found("none-loaded", "torch in this variant's image loads no NCCL or RCCL", variant.name)
@@ -30,6 +34,8 @@ def nccl_library(facts: Facts) -> Iterator[Check]:
             yield info.found("differs", message, variant.name)
         else:
             yield info.passed(f"NCCL {loaded} loads", variant.name)
+    for name, library in missing_libraries(facts, _LIBRARY):
+        yield info.found("none-loaded", f"torch does not load without {library}", name)
     yield from _machine(facts)
 
 
