@@ -240,6 +240,9 @@ class TrainingStatus(StatusModel):
     checkpoint: CheckpointStatus | None = Field(default=None, description="The newest durable checkpoint.")
     checkpoint_problem: Sentence = Field(default="", description="Why the last checkpoint failed, or empty.")
     refusals: tuple[RefusalStatus, ...] = Field(default=(), max_length=16, description="Newest refused members.")
+    notes: tuple[Sentence, ...] = Field(
+        default=(), max_length=8, description="What is worth knowing of the run, as sentences."
+    )
     ranks: tuple[RankStatus, ...] = Field(
         default=(), max_length=MAX_RANKS, description="Ranks of the last committed window."
     )

@@ -181,9 +181,10 @@ class ElcheSpec(Model):
         default=None,
         min_length=1,
         max_length=256,
-        description="Shares of the work, one for each rank in the order of the cohorts and their members (one that "
-        "joins later comes last), summing to 1: fixed in sync modes, and a hint for the first windows in the others. "
-        "Not used while there are more or fewer ranks than shares.",
+        description="Shares of the work, one for each rank that the cohorts want: cohorts in their order, their "
+        "members by ordinal, the members' devices; a successor has its predecessor's. They sum to 1, are fixed in "
+        "sync modes, and a hint for the first windows in the others. Another number of shares than of wanted ranks is "
+        "not used, and status.training.notes says so.",
     )
     meta_controller: bool = Field(
         default=False,

@@ -68,15 +68,6 @@ class EpochCause(StrEnum):
     """Without members that are alive and made no progress while all others waited; they hear of it too."""
 
 
-class EpochMember(Message):
-    """One rank's place in a membership epoch."""
-
-    uid: str = Field(max_length=128, description="Rank UID: '<member UID>/<local rank>'.")
-    member: str = Field(max_length=63, description="Member name (the pod's name).")
-    address: str = Field(max_length=64, description="IP address at which other ranks reach this one.")
-    cohort: str = Field(max_length=63)
-
-
 class Device(Message):
     """One device as the member sees it."""
 
@@ -84,6 +75,22 @@ class Device(Message):
     vendor: Literal["nvidia", "amd", "cpu"]
     arch: str = Field(max_length=32, description="Architecture token, e.g. sm_90, gfx942, x86_64.")
     memory_bytes: int = 0
+    cpu_millicores: int = Field(default=0, description="CPU time of its rank, in thousandths of a CPU; 0: not known.")
+
+
+class EpochMember(Message):
+    """One rank's place in a membership epoch."""
+
+    uid: str = Field(max_length=128, description="Rank UID: '<member UID>/<local rank>'.")
+    member: str = Field(max_length=63, description="Member name (the pod's name).")
+    address: str = Field(max_length=64, description="IP address at which other ranks reach this one.")
+    cohort: str = Field(max_length=63)
+    seat: int = Field(
+        default=-1,
+        description="Number of the rank's seat: cohorts in the order of the spec, their members by ordinal, local "
+        "ranks; -1 for one beyond what the spec wants.",
+    )
+    device: Device | None = Field(default=None, description="What the rank trains on, as its agent said.")
 
 
 class Position(Message):
@@ -374,6 +381,7 @@ class Epoch(Message):
     epoch: int
     previous: int = Field(description="The epoch that this one follows; 0 at the start.")
     members: list[EpochMember] = Field(max_length=4096)
+    seats: int = Field(default=0, description="Seats of the run: ranks that the spec wants; 0: not known.")
     cause: EpochCause
     planned: bool
     gone: list[str] = Field(default_factory=list, max_length=4096, description="UIDs of the dead since the last one.")
@@ -510,6 +518,9 @@ class State(Message):
     message: str = Field(default="", max_length=2048)
     problem: str = Field(
         default="", max_length=2048, description="Why groups of ranks fail again and again, as a sentence; or empty."
+    )
+    notes: list[str] = Field(
+        default_factory=list, max_length=8, description="What is worth knowing of the run, as sentences."
     )
     epoch: int
     window: int

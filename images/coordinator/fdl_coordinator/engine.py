@@ -41,7 +41,7 @@ from fdl_coordinator.epochs import Planned
 from fdl_coordinator.opening import Opening
 from fdl_coordinator.rendezvous import Answer
 from fdl_coordinator.runstate import ENDED, Send
-from fdl_coordinator.seats import GONE, RankSeat, Seat, SeatState
+from fdl_coordinator.seats import GONE, RankSeat, Seat, SeatState, seat_number
 
 REFORM_SECONDS = HEARTBEAT_LIMIT_SECONDS + 0.5
 """Time in which a death may explain a failed reduce; after it the group is made anew."""
@@ -122,7 +122,9 @@ class Engine(Opening):
             mismatch = refusal.reason in (Refusal.MODEL_MISMATCH, Refusal.DATASET_MISMATCH)
             return [(uid, refusal), *(self._refuse_seat(seat, refusal) if mismatch else [])]
         known = seat.ranks.get(hello.local_rank)
-        rank = RankSeat(uid=uid, hello=hello, last_heard=now, progressed_at=now)
+        number = seat_number(self.config.cohorts, seat.place, hello.local_rank)
+        device = next((each for each in seat.hello.devices if each.index == hello.local_rank), None)
+        rank = RankSeat(uid=uid, hello=hello, last_heard=now, progressed_at=now, number=number, device=device)
         if known is not None:
             rank = replace(known, hello=hello, last_heard=now, connected=True)  # to dial again is no progress
         held = hello.committed.window

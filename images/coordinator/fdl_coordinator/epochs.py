@@ -29,6 +29,8 @@ class EpochBook:
     """The present epoch, the planned one, and the newest number in use."""
 
     generation: int
+    seats: int = 0
+    """Seats of the run, for all epochs."""
     newest: int = 0
     current: Epoch | None = None
     planned: Planned | None = None
@@ -52,6 +54,7 @@ class EpochBook:
             epoch=number,
             previous=number,
             members=list(members),
+            seats=self.seats,
             cause=EpochCause.START,
             planned=False,
         )
@@ -112,6 +115,7 @@ class EpochBook:
             epoch=self.newest,
             previous=self.current.epoch if self.current is not None else 0,
             members=list(members),
+            seats=self.seats,
             cause=cause,
             planned=planned,
             gone=list(gone),

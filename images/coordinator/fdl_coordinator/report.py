@@ -197,6 +197,26 @@ def problem(engine: "RunState") -> str:
     return forming.failed(last, _who(engine, last.rank), names[:400], mode)
 
 
+def notes(engine: "RunState") -> list[str]:
+    """What is worth knowing of the run, as sentences."""
+    ratios, epochs = engine.config.elche.partition_ratios, engine.epochs
+    if not ratios or epochs.current is None:
+        return []
+    ways = "share i belongs to seat i: the cohorts in their order, their members by ordinal, the members' devices"
+    if len(ratios) != epochs.seats:
+        return [
+            f"spec.elche.partitionRatios has {len(ratios)} shares and the cohorts want {epochs.seats} ranks: it is not "
+            f"used ({ways}). Give as many shares as ranks in a new run, or leave it out: speeds are measured."
+        ]
+    beyond = [member.uid for member in epochs.members() if member.seat < 0]
+    if not beyond:
+        return []
+    return [
+        f"spec.elche.partitionRatios is not used while {_who(engine, beyond[0])} takes part, for which it has no share "
+        f"({ways})."
+    ]
+
+
 def _who(engine: "RunState", uid: str) -> str:
     """A rank in words."""
     seat = engine.seats.get(member_of(uid))
@@ -249,6 +269,7 @@ def snapshot(engine: "RunState") -> State:
         reason=engine.reason,
         message=engine.message[:2048],
         problem=problem(engine)[:2048],
+        notes=notes(engine),
         epoch=engine.epochs.current.epoch if engine.epochs.current is not None else 0,
         window=progress.window,
         data_epoch=progress.data_epoch,

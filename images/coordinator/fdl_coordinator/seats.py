@@ -1,11 +1,12 @@
 """Records of the members and ranks that the coordinator knows."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fdl_api.wire import AgentHello, EpochMember, Phase, RankHello
+from fdl_api.runconfig import CohortConfig
+from fdl_api.wire import AgentHello, Device, EpochMember, Phase, RankHello
 from fdl_coordinator.forming import Failures
 
 
@@ -48,11 +49,21 @@ class RankSeat:
     """Whether it has committed a window that it trained for: its first batch, and compilation, are behind it."""
     final: bool = False
     finished: bool = False
+    number: int = -1
+    """Number of its seat in the run (:func:`seat_number`)."""
+    device: Device | None = None
 
     def as_member(self) -> EpochMember:
         """The rank's entry in an epoch's member list."""
         hello = self.hello
-        return EpochMember(uid=self.uid, member=hello.member, address=hello.address, cohort=hello.cohort)
+        return EpochMember(
+            uid=self.uid,
+            member=hello.member,
+            address=hello.address,
+            cohort=hello.cohort,
+            seat=self.number,
+            device=self.device,
+        )
 
 
 @dataclass
@@ -88,6 +99,29 @@ class Seat:
         """Whether every rank of the member has said Hello and is connected."""
         wanted = max(1, len(self.hello.devices))
         return len(self.ranks) == wanted and all(rank.connected for rank in self.ranks.values())
+
+
+def seats_of(cohort: CohortConfig) -> int:
+    """Ranks that the spec wants of a cohort."""
+    return (cohort.min_replicas if cohort.replicas is None else cohort.replicas) * cohort.devices_per_replica
+
+
+def seat_number(cohorts: Sequence[CohortConfig], place: tuple[str, int], local_rank: int) -> int:
+    """Number of a rank's seat in the run, the same for all holders; -1 when the spec wants no such seat.
+
+    Args:
+        cohorts: in the order of the spec.
+        place: cohort and ordinal of the rank's member.
+        local_rank: number of the rank in its member.
+    """
+    before = 0
+    for cohort in cohorts:
+        if cohort.name == place[0]:
+            inside = place[1] * cohort.devices_per_replica + local_rank
+            fits = 0 <= inside < seats_of(cohort) and local_rank < cohort.devices_per_replica
+            return before + inside if fits else -1
+        before += seats_of(cohort)
+    return -1
 
 
 class SeatBook:

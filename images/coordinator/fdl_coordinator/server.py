@@ -70,6 +70,7 @@ class Coordinator:
         self.peers: dict[str, Peer] = {}
         self.operators: set[Peer] = set()
         self.told_state = ""
+        self.told_notes: list[str] = []
         self.told_outcome = ""
         self.told_at = 0.0
 
@@ -262,6 +263,10 @@ class Coordinator:
         if not self.operators or (now - self.told_at < STATE_SECONDS and not urgent):
             return
         state = snapshot(self.engine)
+        for note in state.notes:
+            if note not in self.told_notes:
+                log.warning("%s", note)
+        self.told_notes = state.notes
         text = wire.encode(state)
         if text == self.told_state:
             return

@@ -296,6 +296,7 @@ def live(environment: Mapping[str, str]) -> tuple[Termination, PodExit]:
             raise ConfigurationError(f"{MemberEnv.COHORT} is {member.cohort!r}, which is no cohort of this run.")
         image = hardware.software()
         offered, image = hardware.offer(cohort, image)
+        offered = hardware.shared(offered, member.cpu_millicores)
     except (ConfigurationError, RuntimeError, ValueError) as error:
         words = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=str(error)[:1024])
         return words, PodExit.INTERNAL

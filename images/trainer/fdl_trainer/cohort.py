@@ -11,6 +11,7 @@ from typing import Protocol
 
 from fdl_api import wire
 from fdl_trainer.control import Pulse
+from fdl_trainer.elche import Hardware, Seated, Seating
 from fdl_trainer.ending import RunEndedError
 from fdl_trainer.epochs import EpochBook
 from fdl_trainer.groups import Fabric, Group, Place, Reaper, form
@@ -82,6 +83,12 @@ class Cohort:
         """UIDs of the present epoch's ranks, in order."""
         assert self.epoch is not None
         return [member.uid for member in self.epoch.members]
+
+    @property
+    def seating(self) -> Seating:
+        """What the present epoch's message says of its ranks: the same on all of them."""
+        assert self.epoch is not None
+        return Seating(self.epoch.seats, {each.uid: Seated(each.seat, _hardware(each)) for each in self.epoch.members})
 
     def interrupt(self) -> bool:
         """Whether to leave a collective: a death was announced, or this rank has to end."""
@@ -198,3 +205,10 @@ class Cohort:
     def _wanted(self, number: int) -> bool:
         with self.line.lock:
             return self._book.wanted(number)
+
+
+def _hardware(member: wire.EpochMember) -> Hardware | None:
+    device = member.device
+    if device is None:
+        return None
+    return Hardware(device.vendor, device.arch, device.memory_bytes, device.cpu_millicores)

@@ -69,6 +69,17 @@ def visible(environment: Mapping[str, str], device: Device) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": str(device.index)}
 
 
+def shared(devices: list[Device], millicores: int | None) -> list[Device]:
+    """The devices with the CPU time of their ranks: equal parts of the container's.
+
+    Args:
+        devices: of the member.
+        millicores: the container's limit; None: what this process may use.
+    """
+    whole = millicores if millicores is not None else 1000 * len(os.sched_getaffinity(0))
+    return [device.model_copy(update={"cpu_millicores": whole // len(devices)}) for device in devices]
+
+
 def offer(cohort: CohortConfig, image: Software) -> tuple[list[Device], Software]:
     """The devices of this member, and its software with what only torch itself could tell.
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from fdl_api.run import Mode
 from fdl_trainer import elche, guard, ledger
-from fdl_trainer.elche import ElcheKnobs, ElcheState, Policy, RankReport
+from fdl_trainer.elche import NOWHERE, ElcheKnobs, ElcheState, Policy, RankReport, Seating
 from fdl_trainer.ledger import Ledger, Span
 from fdl_trainer.tail import Flag, Tail
 
@@ -218,7 +218,7 @@ def takes_checkpoint(learnt: ElcheState, window: int, tail: Tail) -> bool:
     return tail.save or (tail.checkpoint and not guard.is_apart(learnt.guard, window))
 
 
-def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Control:
+def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec, seating: Seating = NOWHERE) -> Control:
     """State of the ranks of a new epoch before they go on with the window in work.
 
     Leases of those that are gone become holes. Survivors keep theirs. A member without a lease gets one: survivors
@@ -232,6 +232,7 @@ def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Con
         control: state at the last commit, or after an earlier ``enter_epoch`` of the same window.
         members: UIDs of the new epoch's ranks, in order.
         spec: the run's configuration.
+        seating: what the epoch's message says of them.
 
     Raises:
         ValueError: if a UID appears twice.
@@ -242,14 +243,14 @@ def enter_epoch(control: Control, members: Sequence[str], spec: PlanSpec) -> Con
     books = ledger.drop(control.ledger, holders - set(members))
     survivors = [uid for uid in members if uid in control.elche.ranks]
     joiners = [uid for uid in members if uid not in control.elche.ranks]
-    known = elche.keep(control.elche, survivors)
+    known = elche.believe(elche.keep(control.elche, survivors), members, seating, spec.elche, spec.policy)
     if not survivors:  # all start from a checkpoint
         known = replace(known, guard=guard.together(known.guard))
     leaving = tuple(uid for uid in control.leaving if uid in members)
     working = [uid for uid in survivors if uid not in leaving]
     idle = [uid for uid in working if not (ledger.leased(books, uid) or ledger.leased(books, uid, ahead=True))]
     books = ledger.lease(_without_empty(books), elche.quotas(known, idle, spec.policy))
-    newcomers = elche.first_quotas(known, joiners, members, spec.elche, spec.policy)
+    newcomers = elche.first_quotas(known, joiners, members, spec.policy)
     books = ledger.lease(_without_empty(books), newcomers)
     if spec.overlap:
         further = [uid for uid in working if not ledger.leased(books, uid, ahead=True)]

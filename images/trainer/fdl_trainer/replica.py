@@ -15,6 +15,7 @@ from fdl_trainer import elche, exchange, plan, tail, treefile
 from fdl_trainer.averaging import ModelState, Share, Slots, Wire
 from fdl_trainer.averaging.slots import count_of
 from fdl_trainer.course import Course
+from fdl_trainer.elche import NOWHERE, Seating
 from fdl_trainer.exchange import Held
 from fdl_trainer.groups import Group, Interrupt
 from fdl_trainer.plan import Control, PlanSpec
@@ -156,7 +157,14 @@ class Replica:
         return True
 
     def synchronise(
-        self, group: Group, epoch: int, members: Sequence[str], interrupt: Interrupt, course: Course
+        self,
+        group: Group,
+        epoch: int,
+        members: Sequence[str],
+        interrupt: Interrupt,
+        course: Course,
+        *,
+        seating: Seating = NOWHERE,
     ) -> list[int]:
         """Do the exchange at the start of an epoch and enter it.
 
@@ -168,6 +176,7 @@ class Replica:
             members: UIDs of its ranks, in order.
             interrupt: see :mod:`fdl_trainer.groups`.
             course: this rank's work; what the epoch makes void is dropped from it and from the model.
+            seating: what the epoch's message says of its ranks.
 
         Returns:
             The windows whose batches this rank gave up and may be handed again.
@@ -190,7 +199,7 @@ class Replica:
         if held.window and not any(row.live for row in decision.held):
             for note in elche.resume_notes(held.elche, members, self.spec.elche):
                 log.info("resumed after window %d: %s", held.window, note)
-        entered = plan.enter_epoch(held, members, self.spec)
+        entered = plan.enter_epoch(held, members, self.spec, seating)
         keeps = course.keeps(self.control, entered, took=took)
         if took and flat is not None:
             self.model.adopt(flat, delta=keeps and course.work.batches > 0, alpha=self.spec.alpha)

@@ -59,7 +59,9 @@ class Switching(Standing):
             return
         assert cohort.group is not None and cohort.epoch is not None
         try:
-            void = replica.synchronise(cohort.group, number, cohort.members, cohort.interrupt, self.course)
+            void = replica.synchronise(
+                cohort.group, number, cohort.members, cohort.interrupt, self.course, seating=cohort.seating
+            )
         except CollectiveFailedError as error:
             self._report_failure(number, error)
             return

@@ -43,6 +43,7 @@ def render(state: State, heard_at: float) -> TrainingStatus:
         stale_messages=state.stale_messages,
         checkpoint=_checkpoint(state.checkpoint),
         checkpoint_problem=state.checkpoint_problem,
+        notes=tuple(state.notes),
         refusals=tuple(
             RefusalStatus(reason=refusal.reason, message=refusal.message, permanent=refusal.permanent)
             for refusal in state.refusals

@@ -149,6 +149,13 @@ def test_groups_that_fail_again_and_again_are_told_in_the_coordinators_words(
     assert world.condition("Progressing").reason == "Training"
 
 
+def test_notes_are_in_the_status() -> None:
+    world = World().training()
+    world.says(notes=["spec.elche.partitionRatios is not used."]).step(20)
+    assert world.status.training is not None
+    assert world.status.training.notes == ("spec.elche.partitionRatios is not used.",)
+
+
 def test_a_suspended_member_is_named_with_the_coordinators_words_and_keeps_its_pod() -> None:
     world = World().training()
     world.says(states={member_name(1, 1): "suspended"}).settle()

@@ -7,7 +7,7 @@ import pytest
 
 from fdl_api.run import ElcheSpec, Mode
 from fdl_trainer import ledger, plan
-from fdl_trainer.elche import Policy
+from fdl_trainer.elche import Hardware, Policy, Seated, Seating
 from fdl_trainer.plan import Control, PlanSpec
 from fdl_trainer.tail import Flag, RankTail, Tail, decode, encode
 
@@ -321,3 +321,33 @@ def test_ranks_that_all_start_from_a_checkpoint_are_together_and_survivors_are_a
     assert control.elche.guard.hot == 1
     assert plan.enter_epoch(control, ("a", "c"), SPEC).elche.guard.hot == 1
     assert plan.enter_epoch(control, ("c", "d"), SPEC).elche.guard.hot == 0
+
+
+def seating(**seats: int) -> Seating:
+    return Seating(3, {uid: Seated(seat, Hardware("cpu", "x", 1, 1000)) for uid, seat in seats.items()})
+
+
+def test_a_successor_gets_the_fixed_share_of_its_seat_wherever_it_stands() -> None:
+    spec = PlanSpec(ElcheSpec(partition_ratios=(0.2, 0.3, 0.5)), Policy.SYNC)
+    fresh = plan.create(ledger.create(1000, 10, 1, 0), spec)
+    control = plan.enter_epoch(fresh, ("a", "b", "c"), spec, seating(a=0, b=1, c=2))
+    assert [control.quota(uid) for uid in "abc"] == [2, 3, 5]
+    control = plan.advance(control, tail_of(control), spec)
+    control = plan.enter_epoch(control, ("b", "c"), spec, seating(b=1, c=2))
+    control = plan.advance(control, tail_of(control), spec)
+    assert [control.quota(uid) for uid in "bc"] == [3, 5], "0.3 and 0.5 of 0.8"
+    control = plan.enter_epoch(control, ("b", "c", "a2"), spec, seating(b=1, c=2, a2=0))
+    assert control.quota("a2") == 2
+    control = plan.advance(control, tail_of(control), spec)
+    assert [control.quota(uid) for uid in ("b", "c", "a2")] == [3, 5, 2]
+
+
+def test_what_is_believed_of_devices_seeds_a_start_and_is_in_the_digest() -> None:
+    known = {"a": Seated(0, Hardware("cpu", "x", 1, 4000)), "b": Seated(1, Hardware("cpu", "x", 1, 1000))}
+    for spec in (SPEC, OVERLAP):
+        fresh = plan.create(ledger.create(1000, 10, 1, 0), spec)
+        control = plan.enter_epoch(fresh, ("a", "b"), spec, Seating(2, known))
+        assert (control.quota("a"), control.quota("b")) == (4, 2)
+        assert plan.digest(control) != plan.digest(plan.enter_epoch(fresh, ("a", "b"), spec))
+        again = plan.enter_epoch(plan.from_json(plan.to_json(control)), ("b", "new"), spec, Seating(2, known))
+        assert again.quota("new") == 2, "nothing is known of its device"

@@ -8,7 +8,7 @@ the same time. The anchor grows while the fixed cost of a window (averaging, fil
 2. :mod:`~fdl_trainer.elche.election`: which rank is the anchor rank;
 3. :mod:`~fdl_trainer.elche.growth`: the anchor, and how the guard's verdict moves it;
 4. :mod:`~fdl_trainer.elche.quota`: batches of each rank, :mod:`~fdl_trainer.elche.hints`: before speeds are known,
-   :mod:`~fdl_trainer.elche.deadline`: ranks that stop by time;
+   :mod:`~fdl_trainer.elche.prior`: by devices, :mod:`~fdl_trainer.elche.deadline`: ranks that stop by time;
 5. :mod:`~fdl_trainer.elche.state`: all that is remembered; :mod:`~fdl_trainer.elche.engine`: the steps of a window.
 
 Everything here is pure, over numbers that all ranks share, with arithmetic that gives the same bits everywhere
@@ -20,6 +20,7 @@ from fdl_trainer.elche.deadline import should_stop
 from fdl_trainer.elche.engine import (
     admit,
     assign,
+    believe,
     create,
     deadline_ms,
     keep,
@@ -28,22 +29,29 @@ from fdl_trainer.elche.engine import (
     resume_notes,
 )
 from fdl_trainer.elche.growth import apply_verdict
+from fdl_trainer.elche.hints import NOWHERE, Seated, Seating
 from fdl_trainer.elche.knobs import ElcheKnobs, Policy
+from fdl_trainer.elche.prior import Hardware
 from fdl_trainer.elche.quota import first_quota, first_quotas
 from fdl_trainer.elche.speed import RankReport, RankSpeed
 from fdl_trainer.elche.state import ElcheState, from_json, to_json
 from fdl_trainer.guard import Phase
 
 __all__ = [
+    "NOWHERE",
     "ElcheKnobs",
     "ElcheState",
+    "Hardware",
     "Phase",
     "Policy",
     "RankReport",
     "RankSpeed",
+    "Seated",
+    "Seating",
     "admit",
     "apply_verdict",
     "assign",
+    "believe",
     "create",
     "deadline_ms",
     "first_quota",

@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from fdl_trainer import guard
-from fdl_trainer.elche import deadline
+from fdl_trainer.elche import deadline, hints
 from fdl_trainer.elche.election import elect
 from fdl_trainer.elche.growth import apply_verdict, proposal
+from fdl_trainer.elche.hints import Seating
 from fdl_trainer.elche.knobs import ElcheKnobs, Policy
 from fdl_trainer.elche.quota import first_quota, wanted, within_epoch
 from fdl_trainer.elche.speed import RankReport, RankSpeed, cost_kind, learn, sample
@@ -133,6 +134,23 @@ def admit(state: ElcheState, joiners: Mapping[str, int]) -> ElcheState:
     return replace(state, ranks={**state.ranks, **fresh})
 
 
+def believe(
+    state: ElcheState, members: Sequence[str], seating: Seating, spec: ElcheKnobs, policy: Policy
+) -> ElcheState:
+    """The state with what is believed of the speeds of an epoch's ranks, by the user's word or their devices.
+
+    It depends on the epoch alone, not on what was believed before.
+
+    Args:
+        state: what is known.
+        members: ranks of the epoch, in order.
+        seating: what the epoch's message says of them.
+        spec: the run's knobs.
+        policy: sync or cadence.
+    """
+    return replace(state, shares=hints.shares(members, seating, spec, policy))
+
+
 def resume_notes(state: ElcheState, members: Sequence[str], spec: ElcheKnobs) -> list[str]:
     """What of a checkpoint's state applies to the ranks that resume it, and what does not, as sentences.
 
@@ -151,11 +169,6 @@ def resume_notes(state: ElcheState, members: Sequence[str], spec: ElcheKnobs) ->
         notes.append(f"The speeds of {len(gone)} of {before} ranks are forgotten: they are not in this cohort.")
     if new:
         notes.append(f"{len(new)} of {len(members)} ranks have not been measured: they start with a few batches.")
-    ratios = spec.partition_ratios
-    if ratios and len(ratios) != len(members):
-        notes.append(
-            f"elche.partitionRatios names {len(ratios)} shares and is not used while there are {len(members)} ranks."
-        )
     if state.anchor > spec.max_anchor:
         notes.append(f"The anchor is above elche.maxAnchor ({spec.max_anchor}); it stays, but does not grow.")
     return notes

@@ -16,18 +16,15 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from fdl_trainer.elche import hints
-from fdl_trainer.elche.hints import RATIO_CAP
+from fdl_trainer.elche.hints import FIRST_QUOTA, RATIO_CAP
 from fdl_trainer.elche.knobs import ElcheKnobs, Policy
 from fdl_trainer.elche.state import ElcheState
 from fdl_trainer.ledger import apportion
 
-FIRST_QUOTA = 2
-"""Batches of a rank whose speed is not known: few, since everybody waits for it."""
-
 
 def wanted(state: ElcheState, members: Sequence[str], spec: ElcheKnobs, policy: Policy) -> dict[str, int]:
     """Quota of each member before the window cap."""
-    first = first_quotas(state, members, members, spec, policy)
+    first = first_quotas(state, members, members, policy)
     slow_ms = state.ms_per_batch(state.anchor_rank)
     if policy is Policy.SYNC or slow_ms <= 0.0:
         return first
@@ -82,29 +79,24 @@ def _step(before: int, target: int, most: int) -> int:
     return max(1, min(max(target, before - most), before + most)) if before else target
 
 
-def first_quotas(
-    state: ElcheState, joiners: Sequence[str], members: Sequence[str], spec: ElcheKnobs, policy: Policy
-) -> dict[str, int]:
+def first_quotas(state: ElcheState, joiners: Sequence[str], members: Sequence[str], policy: Policy) -> dict[str, int]:
     """Quotas of ranks of unknown speed; in sync modes, of any.
 
-    Two batches, or in proportion to the user's ratios while nothing is measured; in sync modes the anchor, or fixed
-    shares by those ratios.
+    Two batches, or in proportion to what is believed of their speeds while nothing is measured; in sync modes the
+    anchor, or fixed shares by the user's ratios.
 
     Args:
-        state: the state, for the anchor and whether speeds are known.
+        state: the state, for the anchor, the shares and whether speeds are known.
         joiners: ranks to give a quota to.
-        members: all ranks of the window, in order: ratio i belongs to member i.
-        spec: the run's knobs.
+        members: all ranks of the window.
         policy: sync or cadence.
     """
-    ratios = hints.usable(spec.partition_ratios, len(members))
-    if ratios is not None and policy is Policy.SYNC:
-        shares = dict(zip(members, hints.fixed_shares(ratios), strict=True))
-    elif ratios is not None and not state.anchor_rank:
-        shares = dict(zip(members, hints.whole_batches(ratios, FIRST_QUOTA), strict=True))
-    else:
-        shares = dict.fromkeys(members, first_quota(state, policy))
-    return {uid: shares[uid] for uid in joiners}
+    shares = [state.shares.get(uid, 0.0) for uid in members]
+    if not shares or min(shares) <= 0.0 or (policy is not Policy.SYNC and state.anchor_rank):
+        return dict.fromkeys(joiners, first_quota(state, policy))
+    batches = hints.fixed_shares(shares) if policy is Policy.SYNC else hints.whole_batches(shares, FIRST_QUOTA)
+    quotas = dict(zip(members, batches, strict=True))
+    return {uid: quotas[uid] for uid in joiners}
 
 
 def first_quota(state: ElcheState, policy: Policy) -> int:

@@ -28,6 +28,8 @@ class ElcheState:
         window_ms: planned length of the window in milliseconds, from its start to the last batch's end; 0 while not
             known, and in sync modes.
         guard: what the guards remember and did.
+        shares: what is believed of the members' relative speeds before they are measured (:mod:`..elche.hints`), or
+            their fixed shares in sync modes; empty when nothing is.
     """
 
     anchor: int
@@ -41,6 +43,7 @@ class ElcheState:
     moved: bool = False
     window_ms: float = 0.0
     guard: GuardState = field(default_factory=GuardState)
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def phase(self) -> Phase:
@@ -78,6 +81,7 @@ def to_json(state: ElcheState) -> dict[str, Any]:
         "moved": state.moved,
         "windowMs": state.window_ms,
         "guard": watch.to_json(state.guard),
+        "shares": dict(state.shares),
     }
 
 
@@ -99,4 +103,5 @@ def from_json(data: Mapping[str, Any]) -> ElcheState:
         moved=data["moved"],
         window_ms=data["windowMs"],
         guard=watch.from_json(data["guard"]),
+        shares=dict(data.get("shares", {})),  # checkpoints from before it was there have none
     )

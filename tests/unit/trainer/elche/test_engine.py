@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fdl_api.run import ElcheSpec
 from fdl_trainer import elche
-from fdl_trainer.elche import ElcheState, Phase, Policy, RankReport
+from fdl_trainer.elche import NOWHERE, ElcheState, Hardware, Phase, Policy, RankReport, Seated, Seating
 from fdl_trainer.guard import Verdict
 
 FOREVER = 10**9
@@ -418,25 +418,46 @@ def test_growth_is_allowed_again_when_the_learning_rate_falls() -> None:
 def test_ratios_are_fixed_shares_in_sync_modes() -> None:
     spec = ElcheSpec(partition_ratios=(0.7, 0.3))
     cohort = Cohort(spec, ["a", "b"], Policy.SYNC)
+    cohort.state = elche.believe(cohort.state, ["a", "b"], NOWHERE, spec, Policy.SYNC)
     cohort.windows(3, {"a": 4.0, "b": 9.2})
     assert cohort.quotas == {"a": 7, "b": 3}
     cohort.state = elche.admit(cohort.state, {"c": 1})
+    cohort.state = elche.believe(cohort.state, ["a", "b", "c"], NOWHERE, spec, Policy.SYNC)
     cohort.windows(2, {"a": 4.0, "b": 9.2, "c": 5.0})
     assert cohort.quotas == {"a": 1, "b": 1, "c": 1}, "two ratios do not fit three ranks"
 
 
-def test_ratios_seed_the_first_windows_of_a_cadence_and_no_more() -> None:
-    spec = ElcheSpec(partition_ratios=(0.8, 0.2))
-    first = elche.first_quotas(elche.create(spec, Policy.CADENCE), ["a", "b"], ["a", "b"], spec, Policy.CADENCE)
+def unequal(**millicores: int) -> Seating:
+    return Seating(len(millicores), {uid: Seated(-1, Hardware("cpu", "x", 1, cpu)) for uid, cpu in millicores.items()})
+
+
+@pytest.mark.parametrize(
+    ("spec", "seating"),
+    [(ElcheSpec(partition_ratios=(0.8, 0.2)), NOWHERE), (ElcheSpec(), unequal(a=16000, b=1000))],
+)
+def test_ratios_or_devices_seed_the_first_windows_of_a_cadence_and_no_more(spec: ElcheSpec, seating: Seating) -> None:
+    state = elche.believe(elche.create(spec, Policy.CADENCE), ["a", "b"], seating, spec, Policy.CADENCE)
+    first = elche.first_quotas(state, ["a", "b"], ["a", "b"], Policy.CADENCE)
     assert first == {"a": 8, "b": 2}
     cohort = Cohort(spec, ["a", "b"])
-    cohort.state = elche.admit(elche.create(spec, Policy.CADENCE), first)
-    cohort.window({"a": 4.0, "b": 8.0})
+    cohort.state = elche.admit(state, first)
+    cohort.window({"a": 8.0, "b": 4.0})
     assert cohort.quotas == {"a": 8, "b": 2}, "the first window is no sample"
-    cohort.window({"a": 4.0, "b": 8.0})
-    assert cohort.quotas == {"a": 20, "b": 10}
-    joiner = elche.first_quotas(cohort.state, ["c"], ["b", "c"], spec, Policy.CADENCE)
-    assert joiner == {"c": 2}, "once speeds are measured, ratios mean nothing"
+    cohort.window({"a": 8.0, "b": 4.0})
+    assert cohort.quotas == {"a": 10, "b": 20}, "what is measured counts, however wrong the guess was"
+    joined = elche.believe(cohort.state, ["b", "c"], unequal(b=1000, c=16000), spec, Policy.CADENCE)
+    assert elche.first_quotas(joined, ["c"], ["b", "c"], Policy.CADENCE) == {"c": 2}, "a joiner's are two in any case"
+
+
+def test_what_is_believed_is_part_of_the_state_that_ranks_give_each_other() -> None:
+    state = elche.believe(
+        elche.create(ElcheSpec(), Policy.CADENCE), ["a", "b"], unequal(a=4000, b=1000), ElcheSpec(), Policy.CADENCE
+    )
+    assert state.shares == {"a": 2.0, "b": 1.0}
+    data = json.loads(json.dumps(elche.to_json(state)))
+    assert elche.from_json(data) == state
+    del data["shares"]
+    assert elche.from_json(data).shares == {}, "a checkpoint of an earlier release"
 
 
 def test_a_jittery_rank_gets_more_than_its_quota_and_a_deadline_if_ranks_can_stop_by_time() -> None:
@@ -468,7 +489,6 @@ def test_what_a_resume_keeps_is_said() -> None:
         "The anchor of 40 batches and what the guards remember are kept.",
         "The speeds of 1 of 2 ranks are forgotten: they are not in this cohort.",
         "2 of 3 ranks have not been measured: they start with a few batches.",
-        "elche.partitionRatios names 2 shares and is not used while there are 3 ranks.",
         "The anchor is above elche.maxAnchor (30); it stays, but does not grow.",
     ]
     assert elche.resume_notes(ElcheState(anchor=4), [], ElcheSpec()) == [

@@ -2,7 +2,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdl_trainer.elche.hints import GOOD_ENOUGH, LEAST_SHARE_BATCHES, RATIO_CAP, fixed_shares, usable, whole_batches
+from fdl_api.run import ElcheSpec
+from fdl_trainer.elche import Policy
+from fdl_trainer.elche.hints import (
+    GOOD_ENOUGH,
+    LEAST_SHARE_BATCHES,
+    NOWHERE,
+    RATIO_CAP,
+    Seated,
+    Seating,
+    fixed_shares,
+    shares,
+    whole_batches,
+)
+from fdl_trainer.elche.prior import Hardware
+
+FAST, SLOW = Hardware("cpu", "x86_64", 1, 4000), Hardware("cpu", "x86_64", 1, 1000)
+
+
+def seated(**seats: int) -> Seating:
+    """A run of three seats."""
+    return Seating(3, {uid: Seated(seat, FAST if uid == "fast" else SLOW) for uid, seat in seats.items()})
 
 
 @pytest.mark.parametrize(
@@ -20,10 +40,46 @@ def test_fixed_shares_are_the_shortest_window_that_is_right(ratios: tuple[float,
     assert fixed_shares(ratios) == batches
 
 
-@pytest.mark.parametrize("ratios", [None, (), (0.5, 0.5), (0.5, 0.5, 0.0)])
-def test_ratios_that_do_not_fit_the_ranks_are_left_out(ratios: tuple[float, ...] | None) -> None:
-    assert usable(ratios, 3) is None
-    assert usable((0.2, 0.3, 0.5), 3) == (0.2, 0.3, 0.5)
+RATIOS = ElcheSpec(partition_ratios=(0.2, 0.3, 0.5))
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_share_belongs_to_a_seat_and_not_to_the_order_of_arrival(policy: Policy) -> None:
+    assert shares(["a", "b", "c"], seated(a=0, b=1, c=2), RATIOS, policy) == {"a": 0.2, "b": 0.3, "c": 0.5}
+    # a died and its successor comes last.
+    assert shares(["b", "c", "a2"], seated(b=1, c=2, a2=0), RATIOS, policy) == {"b": 0.3, "c": 0.5, "a2": 0.2}
+    # While nobody sits on seat 0, the others keep theirs.
+    assert shares(["b", "c"], seated(b=1, c=2), RATIOS, policy) == {"b": 0.3, "c": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "seating"),
+    [
+        ((0.5, 0.5), seated(a=0, b=1)),  # two shares for three seats, though two ranks are there
+        ((0.25, 0.25, 0.25, 0.25), seated(a=0, b=1, c=2)),
+        ((0.2, 0.3, 0.5), seated(a=0, b=1, extra=-1)),
+    ],
+)
+def test_ratios_that_do_not_fit_the_seats_are_left_out(ratios: tuple[float, ...], seating: Seating) -> None:
+    spec = ElcheSpec(partition_ratios=ratios)
+    assert shares(list(seating.ranks), seating, spec, Policy.SYNC) == {}
+    assert shares(list(seating.ranks), seating, spec, Policy.CADENCE) == {}
+
+
+def test_where_nobody_says_who_sits_where_ranks_sit_in_their_order() -> None:
+    assert shares(["x", "y", "z"], NOWHERE, RATIOS, Policy.SYNC) == {"x": 0.2, "y": 0.3, "z": 0.5}
+    assert shares(["x", "y"], NOWHERE, RATIOS, Policy.SYNC) == {}
+
+
+def test_devices_decide_in_a_cadence_where_no_ratios_fit() -> None:
+    seating = seated(slow=0, fast=1)
+    assert shares(["slow", "fast"], seating, ElcheSpec(), Policy.CADENCE) == {"slow": 1.0, "fast": 2.0}
+    assert shares(["slow", "fast"], seating, ElcheSpec(), Policy.SYNC) == {}, "there all do the same"
+    assert shares(["slow", "fast"], seating, RATIOS, Policy.CADENCE) == {"slow": 0.2, "fast": 0.3}, "the user is right"
+    near = ElcheSpec(max_batch_diff=1)
+    assert shares(["slow", "fast"], seating, near, Policy.CADENCE) == {"slow": 1.0, "fast": 1.5}
+    assert shares(["slow", "fast"], seating, ElcheSpec(max_batch_diff=0), Policy.CADENCE) == {}
+    assert shares(["slow", "unheard"], seating, ElcheSpec(), Policy.CADENCE) == {}
 
 
 def test_first_quotas_follow_the_ratios_from_the_smallest_on() -> None:
