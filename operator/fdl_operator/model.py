@@ -17,6 +17,9 @@ from fdl_operator.settings import Limits
 OFF_DEVICES = "off-devices"
 """Placement of a coordinator that may only go to nodes without devices."""
 
+NCCL_INIT = "fdl-nccl"
+"""Init container of members whose NCCL is bridged: it copies the library to where the trainer preloads it."""
+
 RunKey = tuple[str, str]
 """Namespace and name of a run."""
 
@@ -92,7 +95,9 @@ class PodRecord:
     disruption: str = ""
     """Reason of the condition DisruptionTarget while it holds."""
     image: str = ""
-    """Image of the main container."""
+    """Image of the main container; of an init container where that one is the trouble."""
+    init_container: str = ""
+    """Name of the init container that waits or has failed; empty where it is the main container."""
     waiting_reason: str = ""
     waiting_message: str = ""
     exit_code: int | None = None

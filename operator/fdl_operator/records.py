@@ -63,7 +63,7 @@ def pod_record(item: dict[str, Any]) -> PodRecord:
     )
     sandbox = conditions.get("PodReadyToStartContainers") or {}
     disruption = conditions.get("DisruptionTarget") or {}
-    waiting, ended = _container(status)
+    waiting, ended, init_container = _container(status)
     return PodRecord(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -91,7 +91,8 @@ def pod_record(item: dict[str, Any]) -> PodRecord:
         status_reason=str(status.get("reason") or ""),
         status_message=str(status.get("message") or "")[:MAX_TEXT],
         disruption=str(disruption.get("reason") or "") if disruption.get("status") == "True" else "",
-        image=_image(spec),
+        image=_image(spec, init_container),
+        init_container=init_container,
         waiting_reason=str(waiting.get("reason") or ""),
         waiting_message=str(waiting.get("message") or "")[:MAX_TEXT],
         exit_code=ended.get("exitCode"),
@@ -136,20 +137,24 @@ def cluster_record(item: dict[str, Any]) -> ClusterRecord:
     )
 
 
-def _container(status: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Waiting and terminated state of the main container; of an init container where that one is the trouble."""
+def _container(status: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Waiting and terminated state of the main container; of an init container, with its name, where that is it."""
     states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     waiting: dict[str, Any] = {}
     ended: dict[str, Any] = {}
+    init = {entry.get("name") for entry in status.get("initContainerStatuses") or []}
+    name = ""
     for entry in states:
         state = entry.get("state") or {}
         main = entry.get("name") in MAIN_CONTAINERS
         terminated = state.get("terminated") or {}
         if terminated and (main or terminated.get("exitCode")):
             ended = terminated
+            name = str(entry.get("name") or "")
         if state.get("waiting") and state["waiting"].get("reason") not in ("ContainerCreating", "PodInitializing"):
             waiting = state["waiting"]
-    return waiting, ended
+            name = str(entry.get("name") or "")
+    return waiting, ended, name if name in init else ""
 
 
 def _since(condition: dict[str, Any]) -> float | None:
@@ -175,8 +180,10 @@ _VOLUMES: Final = (
 )
 
 
-def _image(spec: dict[str, Any]) -> str:
-    images = (entry.get("image") for entry in spec.get("containers") or [] if entry.get("name") in MAIN_CONTAINERS)
+def _image(spec: dict[str, Any], init_container: str) -> str:
+    wanted = (init_container,) if init_container else MAIN_CONTAINERS
+    containers = spec.get("initContainers" if init_container else "containers") or []
+    images = (entry.get("image") for entry in containers if entry.get("name") in wanted)
     return str(next(images, "") or "")[:MAX_TEXT]
 
 

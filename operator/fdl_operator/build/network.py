@@ -7,11 +7,10 @@ from fdl_api.cluster import NcclBridge
 from fdl_api.placement import Placement
 from fdl_operator.build.common import CONTAINER_SECURITY, Body
 from fdl_operator.build.overlay import PRELOAD, joined_preload
+from fdl_operator.model import NCCL_INIT
 from fdl_operator.settings import Settings
 
 VOLUME: Final = "fdl-nccl"
-INIT: Final = "fdl-nccl"
-"""Init container that copies a bridged library to where the trainer preloads it."""
 
 
 def variables(placement: Placement, user: list[Body]) -> list[Body]:
@@ -35,10 +34,11 @@ def variables(placement: Placement, user: list[Body]) -> list[Body]:
 def bridge(source: NcclBridge, settings: Settings) -> Body:
     """Copies the library out of its image: the trainer's image has another one."""
     return {
-        "name": INIT,
+        "name": NCCL_INIT,
         "image": source.image,
         "imagePullPolicy": settings.image_pull_policy,
         "command": ["cp", "-L", source.path, f"{names.NCCL_DIR}/"],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
         "volumeMounts": [{"name": VOLUME, "mountPath": names.NCCL_DIR}],
         "securityContext": CONTAINER_SECURITY,

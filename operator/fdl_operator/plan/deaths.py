@@ -12,7 +12,7 @@ from fdl_api.exitcodes import PodExit
 from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import Ended, Refusal
 from fdl_api.termination import Cause
-from fdl_operator.model import PodPhase, PodRecord
+from fdl_operator.model import NCCL_INIT, PodPhase, PodRecord
 
 SEAT_ONLY: Final = frozenset(
     {
@@ -142,6 +142,12 @@ def _by_exit_code(pod: PodRecord) -> Death:
             Ended.SCRIPT_EXITED,
             "the container exited 0 without fdl's last words; do not replace its command in podTemplate",
         )
+    if pod.init_container == NCCL_INIT:
+        sentence = (
+            f"its init container {NCCL_INIT} could not copy the library from image {pod.image} (exit code {code}); "
+            "correct image or path of the variant's ncclBridge in FdlCluster/default"
+        )
+        return Death(Cause.INFRASTRUCTURE, Ended.CONTAINER_CONFIG, _join(sentence, pod.termination[:500]))
     cause, ended = _EXIT.get(code, (Cause.APP, Ended.SCRIPT_EXITED))
     if pod.exit_reason in ("ContainerCannotRun", "StartError", "CreateContainerError"):
         cause, ended = Cause.INFRASTRUCTURE, Ended.CONTAINER_CONFIG

@@ -11,7 +11,7 @@ from typing import Final
 from fdl_api import labels
 from fdl_api.reasons import Ended, Progress
 from fdl_operator import clock
-from fdl_operator.model import PodPhase, PodRecord
+from fdl_operator.model import NCCL_INIT, PodPhase, PodRecord
 
 INVALID_IMAGE: Final = "InvalidImageName"
 IMAGE_PROBLEMS: Final = frozenset(
@@ -135,6 +135,8 @@ def slow_at(pod: PodRecord) -> float:
 
 def _image(pod: PodRecord, who: str, detail: str) -> Trouble:
     where = "the chart's values" if pod.role == labels.ROLE_COORDINATOR else "spec.trainer.image or the variant's image"
+    if pod.init_container == NCCL_INIT:
+        where = "spec.variants[].ncclBridge.image of FdlCluster/default"
     if pod.waiting_reason == INVALID_IMAGE:
         sentence = f"{who}: {pod.image!r} is no valid name of an image ({detail}); correct {where}"
         return Trouble(Ended.IMAGE_UNAVAILABLE, sentence, permanent=True)

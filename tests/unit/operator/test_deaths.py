@@ -68,3 +68,11 @@ def test_a_refusal_of_one_member_is_told_from_one_of_all() -> None:
 def test_last_words_that_are_not_ours_count_by_exit_code() -> None:
     death = classify(pod(exit_code=70, termination='{"hello": 1}'), node())
     assert (death.cause, death.reason) == (Cause.INFRASTRUCTURE, "InternalError")
+
+
+def test_a_bridged_library_that_cannot_be_copied_is_no_fault_of_the_script() -> None:
+    failed = pod(exit_code=1, init_container="fdl-nccl", image="reg/nccl:1", termination="cp: cannot stat")
+    death = classify(failed, node())
+    assert (death.cause, death.reason) == (Cause.INFRASTRUCTURE, "ContainerConfigError")
+    assert "from image reg/nccl:1" in death.message and "ncclBridge" in death.message
+    assert "cp: cannot stat" in death.message

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fdl_api.nodes import node_record
-from fdl_operator.model import PodPhase
+from fdl_operator.model import PodPhase, PodRecord
 from fdl_operator.records import cluster_record, owned_record, pod_record, run_record
 
 
@@ -61,6 +61,24 @@ def test_an_init_container_that_failed_is_the_end() -> None:
     main = [{"name": "trainer", "state": {"waiting": {"reason": "PodInitializing"}}}]
     record = pod_record(pod(phase="Failed", initContainerStatuses=init, containerStatuses=main))
     assert (record.exit_code, record.waiting_reason) == (3, "")
+
+
+def test_an_init_container_in_trouble_is_named_with_its_image() -> None:
+    containers = {"initContainers": [{"name": "fdl-nccl", "image": "reg/nccl:1"}]}
+    containers["containers"] = [{"name": "trainer", "image": "reg/cuda:1"}]
+
+    def record(**state: Any) -> PodRecord:
+        states = [{"name": "fdl-nccl", "state": state}]
+        waits = [{"name": "trainer", "state": {"waiting": {"reason": "PodInitializing"}}}]
+        item = pod(initContainerStatuses=states, containerStatuses=waits)
+        return pod_record(item | {"spec": item["spec"] | containers})
+
+    stuck = record(waiting={"reason": "ErrImagePull", "message": "no such image"})
+    assert (stuck.init_container, stuck.image, stuck.waiting_reason) == ("fdl-nccl", "reg/nccl:1", "ErrImagePull")
+    failed = record(terminated={"exitCode": 1, "message": "cp: cannot stat"})
+    assert (failed.init_container, failed.image, failed.exit_code) == ("fdl-nccl", "reg/nccl:1", 1)
+    well = record(terminated={"exitCode": 0})
+    assert (well.init_container, well.image, well.exit_code) == ("", "reg/cuda:1", None)
 
 
 @pytest.mark.parametrize(("reason", "kept"), [("ImagePullBackOff", "ImagePullBackOff"), ("ContainerCreating", "")])

@@ -46,6 +46,16 @@ def test_the_condition_names_cohort_node_image_cause_and_remedy(waiting: str, re
     assert world.condition("Progressing").reason == "WaitingForMembers"
 
 
+def test_the_image_of_a_bridge_is_to_be_mended_in_the_cluster_object() -> None:
+    world = World()
+    world.settle()
+    name = member_name(0, 1)
+    world.change(name, node="n1", waiting_reason="ErrImagePull", init_container="fdl-nccl", image="reg/nccl:1")
+    world.settle()
+    message = world.condition("Progressing").message
+    assert "cannot get image reg/nccl:1" in message and "spec.variants[].ncclBridge.image" in message
+
+
 def test_a_name_that_can_be_no_image_fails_the_run_at_once() -> None:
     world = stuck("InvalidImageName", "couldn't parse image name")
     failed = world.condition("Failed")
