@@ -11,9 +11,12 @@ from fdl_api.version import VERSION
 from fdl_cli.lazy import LazyGroup
 
 COMMANDS = {
+    "convert": ("fdl_cli.convert.command:convert", "Manifests for an existing floDl set-up."),
     "demo": ("fdl_cli.demo.command:demo", "From nothing to a trained model on a real Kubernetes."),
+    "explain": ("fdl_cli.explain.command:explain", "Why members of a run may or may not be on a node."),
     "images": ("fdl_cli.images.command:images", "Build fdl's container images."),
     "local": ("fdl_cli.local.command:local", "A real Kubernetes on this machine."),
+    "probe": ("fdl_cli.probe.command:probe", "What each node can run, and what is wrong with it."),
 }
 """Command -> (``module:attribute`` of its click command, its line of help)."""
 ENTRY_POINTS = "fdl.commands"

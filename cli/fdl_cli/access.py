@@ -1,0 +1,210 @@
+"""Reads a cluster as the person who calls: by kubeconfig, with sentences for everything that can be in the way.
+
+Plain dictionaries, no model classes: what is read is projected at once by :mod:`fdl_api`.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import click
+import urllib3
+import yaml
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+
+from fdl_api.version import GROUP, GROUP_VERSION
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+PAGE: Final = 500
+CLUSTER: Final = f"/apis/{GROUP_VERSION}/fdlclusters/default"
+INSTALL: Final = "install fdl's chart: helm install fdl charts/fdl --namespace fdl-system --create-namespace"
+
+# The client's loaders have no types.
+_in_cluster: Final[Callable[..., None]] = config.load_incluster_config
+_contexts: Final[Callable[..., Any]] = config.list_kube_config_contexts
+_load: Final[Callable[..., None]] = config.load_kube_config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AccessError(Exception):
+    """The cluster could not be read; the text says why and what to do."""
+
+
+class NotInstalledError(AccessError):
+    """The cluster does not know fdl's resources."""
+
+
+class ForbiddenError(AccessError):
+    """The person may not read this."""
+
+
+def access_options(command: F) -> F:
+    """The two options of all commands that read a cluster."""
+    for option in (
+        click.option("--context", default="", help="Context of the kubeconfig. [default: its current one]"),
+        click.option("--kubeconfig", default="", help="The kubeconfig. [default: KUBECONFIG, else ~/.kube/config]"),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A cluster that can be asked.
+
+    Attributes:
+        api: client with the person's credentials.
+        name: the context, for sentences.
+        namespace: the context's namespace.
+    """
+
+    api: Any
+    name: str
+    namespace: str
+
+    @property
+    def where(self) -> str:
+        """The cluster in a sentence."""
+        return f"cluster {self.name!r} ({self.api.configuration.host})"
+
+    def get(self, path: str, **query: str) -> dict[str, Any] | None:
+        """One object or page; ``None`` when there is no such object.
+
+        Raises:
+            AccessError: no answer, or a refusal.
+        """
+        try:
+            request = self.api.param_serialize(
+                "GET",
+                path,
+                query_params=list(query.items()),
+                header_params={"Accept": "application/json"},
+                auth_settings=["BearerToken"],
+            )
+            answer = self.api.call_api(*request, _request_timeout=(CONNECT_SECONDS, ANSWER_SECONDS))
+            text, status = answer.read(), int(answer.status)
+        except ApiException as error:
+            text, status = error.body or b"", int(error.status or 0)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise AccessError(self._no_answer(error)) from error
+        body = _parsed(text)
+        if status == 200 and body is not None:
+            return body
+        if (
+            status == 404
+            and body is not None
+            and body.get("reason") == "NotFound"
+            and body.get("details", {}).get("name")
+        ):
+            return None
+        raise self._refusal(path, status, body)
+
+    def items(self, path: str, **query: str) -> list[dict[str, Any]]:
+        """All objects of a list, page by page.
+
+        Raises:
+            AccessError: no answer, or a refusal.
+        """
+        found: list[dict[str, Any]] = []
+        more = ""
+        while True:
+            page = self.get(path, limit=str(PAGE), **({"continue": more} if more else {}), **query) or {}
+            found += page.get("items") or []
+            more = str((page.get("metadata") or {}).get("continue") or "")
+            if not more:
+                return found
+
+    def _no_answer(self, error: Exception) -> str:
+        return (
+            f"{self.where} does not answer: {_root(error)}; check the network and that the cluster runs "
+            "('fdl local up' starts a local one), or choose another one with --context"
+        )
+
+    def _refusal(self, path: str, status: int, body: dict[str, Any] | None) -> AccessError:
+        said = str((body or {}).get("message") or "").strip() or f"status {status}"
+        if status == 404 and f"/{GROUP}/" in path:
+            return NotInstalledError(
+                f"fdl is not installed in {self.where}: it has no FdlRun and no FdlCluster; {INSTALL}"
+            )
+        if status == 401:
+            return AccessError(f"{self.where} does not know you ({said}); renew the credentials of your kubeconfig")
+        if status == 403:
+            return ForbiddenError(f"{self.where} does not let you read this: {said}; ask for a role that may")
+        return AccessError(f"{self.where} could not answer {path}: {said}")
+
+
+def runs(namespace: str = "", name: str = "") -> str:
+    """Path of a run, of all runs of a namespace, or of all."""
+    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"/apis/{GROUP_VERSION}{scope}/fdlruns" + (f"/{quote(name, safe='')}" if name else "")
+
+
+def node(name: str) -> str:
+    """Path of a node."""
+    return f"/api/v1/nodes/{quote(name, safe='')}"
+
+
+def connect(kubeconfig: str = "", context: str = "") -> Access:
+    """Access by the person's kubeconfig, or by the pod's service account where there is none.
+
+    Raises:
+        AccessError: there is neither, or the kubeconfig cannot be used.
+    """
+    settings = client.Configuration()
+    settings.retries = urllib3.Retry(connect=1, read=1, redirect=0, status=0)
+    try:
+        if not kubeconfig and not _has_kubeconfig() and "KUBERNETES_SERVICE_HOST" in os.environ:
+            _in_cluster(client_configuration=settings)
+            return Access(client.ApiClient(settings), "in-cluster", "default")
+        if not kubeconfig and not _has_kubeconfig():
+            raise AccessError(
+                "no cluster to look at: KUBECONFIG is not set and there is no ~/.kube/config; 'fdl local up' starts a "
+                "cluster and 'fdl local kubeconfig' shows the way into it"
+            )
+        if kubeconfig and not Path(kubeconfig).is_file():
+            raise AccessError(f"there is no kubeconfig {kubeconfig}; check --kubeconfig")
+        known, active = _contexts(config_file=kubeconfig or None)
+        chosen = next((each for each in known if each["name"] == context), None) if context else active
+        if chosen is None:
+            names = ", ".join(sorted(each["name"] for each in known)) or "none"
+            raise AccessError(f"the kubeconfig has no context {context!r} (it has: {names})")
+        _load(kubeconfig or None, context or None, settings, persist_config=False)
+    except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
+        raise AccessError(
+            f"the kubeconfig cannot be used: {_root(error)}; check --kubeconfig and KUBECONFIG"
+        ) from error
+    namespace = str((chosen.get("context") or {}).get("namespace") or "default")
+    return Access(client.ApiClient(settings), str(chosen["name"]), namespace)
+
+
+def _has_kubeconfig() -> bool:
+    named = os.environ.get("KUBECONFIG", "")
+    paths = [Path(part) for part in named.split(os.pathsep) if part] if named else [Path.home() / ".kube" / "config"]
+    return any(path.is_file() for path in paths)
+
+
+def _parsed(text: str | bytes) -> dict[str, Any] | None:
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _root(error: BaseException) -> str:
+    """The innermost reason: urllib3 wraps what matters in what does not."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, BaseException):
+        return _root(reason)
+    text = " ".join(str(error).split())
+    text = re.sub(r"^(<.*?>|\w+\(.*?\)): ", "", text).partition("(Caused by")[0].strip()
+    return text.removeprefix("Invalid kube-config file. ").rstrip(".") or type(error).__name__

@@ -1,0 +1,20 @@
+"""Writes tables so that they can be copied and compared: no blanks at the ends of lines, no colours into a file."""
+
+import click
+from rich.console import Console, RenderableType
+
+NARROW = 100
+"""Characters below which columns stand close together."""
+
+
+def gap(width: int) -> int:
+    """Blanks between two columns of a table on a screen of ``width`` characters."""
+    return 1 if width < NARROW else 2
+
+
+def emit(console: Console, what: RenderableType) -> None:
+    """Print to the console."""
+    with console.capture() as capture:
+        console.print(what)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
