@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 from fdl_api import labels
 from fdl_api.cluster import FdlCluster, FdlClusterSpec, FdlClusterStatus
 from fdl_api.fitting import sift
+from fdl_api.network import cluster_of, communicator
 from fdl_api.nodes import NodeRecord, node_record
 from fdl_api.placement import (
     Candidate,
@@ -14,7 +15,6 @@ from fdl_api.placement import (
     Communicator,
     Placement,
     Unplaced,
-    Variant,
     candidates,
     lacks,
     options,
@@ -27,7 +27,6 @@ from fdl_cli.explain.resources import Amounts, Space
 from fdl_cli.explain.speed import Speed, speeds
 
 Fits = Literal["yes", "full", "no"]
-SOCKET_INTERFACE: Final = "NCCL_SOCKET_IFNAME"
 BEHIND: Final = "would suit, but nodes with real devices come first"
 
 
@@ -101,18 +100,8 @@ def context(nodes: Iterable[Mapping[str, Any]], cluster: Mapping[str, Any] | Non
         now: seconds since 1970.
     """
     spec, status = _parts(cluster)
-    return Cluster(
-        nodes={str(node["metadata"]["name"]): node_record(dict(node)) for node in nodes},
-        variants=[
-            Variant(entry.name, str(entry.vendor), entry.image, tuple(entry.archs), entry.nccl_bridge)
-            for entry in spec.variants
-        ],
-        report_age=float(spec.prober.report_max_age_seconds),
-        now=now,
-        quarantined={entry.name: entry.reason for entry in status.quarantine},
-        fabric=spec.fabric.groups,
-        tolerations=spec.defaults.tolerations,
-    )
+    records = {str(node["metadata"]["name"]): node_record(dict(node)) for node in nodes}
+    return cluster_of(spec, status.quarantine, records, now)
 
 
 def _parts(cluster: Mapping[str, Any] | None) -> tuple[FdlClusterSpec, FdlClusterStatus]:
@@ -132,13 +121,13 @@ def view(run: Run, cohort: Cohort, cluster: Cluster, names: Iterable[str], space
     """
     row = next((each for each in run.status.cohorts if each.name == cohort.name), None)
     kept = row.variant if row is not None else ""
-    asked = communicator(run, cohort)
-    found = options(cohort, run.spec.trainer, cluster, keep=kept, communicator=asked)
+    wish = asked(run, cohort)
+    found = options(cohort, run.spec.trainer, cluster, keep=kept, communicator=wish)
     wanted = resources.need(cohort, run.spec.trainer)
     chosen = list(names)
     known = speeds(run.status, cohort.name, cohort.vendor, cluster.nodes, chosen)
     reach = () if isinstance(found, Unplaced) else found
-    misses = _Misses(run, cohort, cluster, asked)
+    misses = _Misses(run, cohort, cluster, wish)
     verdicts = []
     for name in chosen:
         variant = next((each for each in reach if _reaches(each, cluster.nodes[name], cohort, cluster)), None)
@@ -176,14 +165,14 @@ def _reaches(placement: Placement, record: NodeRecord, cohort: Cohort, cluster: 
 class _Misses:
     """What nodes miss that are in no way to place a cohort."""
 
-    def __init__(self, run: Run, cohort: Cohort, cluster: Cluster, asked: Communicator | None) -> None:
+    def __init__(self, run: Run, cohort: Cohort, cluster: Cluster, wish: Communicator | None) -> None:
         self._cohort = cohort
         self._cluster = cluster
         self._choices = candidates(cohort, run.spec.trainer, cluster)
         self._problems: dict[str, str] = {}
         for simulated in (False, True):
             fits = [sift(choice, cohort, cluster) for choice in self._choices if choice.simulated is simulated]
-            self._problems |= ways(fits, cohort, cluster, asked).problems
+            self._problems |= ways(fits, cohort, cluster, wish).problems
 
     def of(self, name: str) -> tuple[str, ...]:
         """All that a node misses, by the candidate of which it misses least."""
@@ -211,23 +200,8 @@ class _Misses:
         return list(lacks(record, choice.required, tolerations, gpu=self._cohort.vendor is not Vendor.CPU))
 
 
-def communicator(run: Run, cohort: Cohort) -> Communicator | None:
-    """What an NCCL mode asks of the nodes: one version for the cohort while it runs, and an interface."""
-    if not run.spec.mode.is_nccl:
-        return None
-    ceiling = sum(other.ceiling for other in run.spec.cohorts if other.vendor is cohort.vendor)
-    given = SOCKET_INTERFACE in {*(entry.name for entry in run.spec.trainer.env), *_template_env(cohort)}
-    running = run.status.attempt_start_time is not None
+def asked(run: Run, cohort: Cohort) -> Communicator | None:
+    """What an NCCL mode asks of the nodes; a cohort that runs keeps its version."""
     row = next((each for each in run.status.cohorts if each.name == cohort.name), None)
-    return Communicator(row.nccl if running and row is not None else "", spans=ceiling > 1, interface_given=given)
-
-
-def _template_env(cohort: Cohort) -> set[str]:
-    """Names of the variables in a pod template, which may hold anything."""
-    spec = (cohort.pod_template or {}).get("spec")
-    containers: Any = spec.get("containers") if isinstance(spec, dict) else None
-    entries: list[Any] = []
-    for container in containers if isinstance(containers, list) else ():
-        env = container.get("env") if isinstance(container, dict) else None
-        entries += env if isinstance(env, list) else []
-    return {str(entry.get("name")) for entry in entries if isinstance(entry, dict)}
+    running = run.status.attempt_start_time is not None
+    return communicator(run.spec, cohort, version=row.nccl if running and row is not None else "")

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 from fdl_api import labels
 from fdl_api import report as reports
 from fdl_api.cluster import FdlCluster, FdlClusterSpec, FdlClusterStatus
+from fdl_api.network import cluster_of
 from fdl_api.nodes import NodeRecord, node_record
 from fdl_api.placement import Cluster, withheld_problem
 from fdl_api.reasons import ClusterCondition
@@ -135,13 +136,7 @@ def survey(
     """
     records = {str(node["metadata"]["name"]): node_record(dict(node)) for node in nodes}
     spec, status = _parts(cluster)
-    context = Cluster(
-        records,
-        (),
-        float(spec.prober.report_max_age_seconds),
-        now,
-        quarantined={entry.name: entry.reason for entry in status.quarantine},
-    )
+    context = cluster_of(spec, status.quarantine, records, now)
     chosen = sorted((name for name in records if only in ("", name)), key=natural)
     rows = tuple(_row(records[name], context, pods) for name in chosen)
     whole = [*_missing(cluster, records.values(), pods), *_conditions(status)]

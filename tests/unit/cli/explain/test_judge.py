@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -178,12 +177,6 @@ def test_what_does_not_fit_always_says_why_and_some_node_fits_exactly_where_the_
     assert all(verdict.why for verdict in seen.verdicts if verdict.fits == "no")
     cohort = found.spec.cohorts[0]
     context = judge.context(nodes, cluster(), NOW.timestamp())
-    placed = options(cohort, found.spec.trainer, context, communicator=judge.communicator(found, cohort))
+    placed = options(cohort, found.spec.trainer, context, communicator=judge.asked(found, cohort))
     assert any(verdict.fits == "yes" for verdict in seen.verdicts) is not isinstance(placed, Unplaced)
     assert bool(seen.sentence) is isinstance(placed, Unplaced)
-
-
-@pytest.mark.parametrize("template", [{"spec": 3}, {"spec": {"containers": [3, {"env": [3, {"name": "A"}]}]}}, {}])
-def test_a_template_may_hold_anything(template: dict[str, Any]) -> None:
-    asked = judge.communicator(run("nccl-sync", podTemplate=template), run(podTemplate=template).spec.cohorts[0])
-    assert asked is not None and not asked.interface_given
