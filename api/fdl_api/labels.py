@@ -29,6 +29,9 @@ SPEC_HASH: Final = DOMAIN + "spec-hash"
 SAVE_NOW: Final = DOMAIN + "save-now"
 """Annotation that people put on an FdlRun: each new content, e.g. the time, asks for one checkpoint."""
 
+PROBE_NOW: Final = DOMAIN + "probe-now"
+"""Annotation that people put on a Node: each new content, e.g. the time, asks its prober for a look."""
+
 FIELD_MANAGER: Final = "fdl-operator"
 PROBER_FIELD_MANAGER: Final = "fdl-prober"
 

@@ -17,6 +17,7 @@ import yaml
 from fdl_api.report import DeepDevice, DeepFacts, deep_pod_name, of_node
 from fdl_prober.access import Access
 from fdl_prober.loop import Prober
+from fdl_prober.nodewatch import NodeWatch
 from fdl_prober.server import Server, ServerError
 from fdl_prober.settings import Settings
 
@@ -472,6 +473,34 @@ async def test_simulated_hardware_is_found_and_the_mark_stays(
     assert (labels["fdl.dev/count.amd"], labels["fdl.dev/gpu-arch"]) == ("1", "gfx1100")
     assert "fdl.dev/arch.gfx942" not in labels
     assert labels["fdl.dev/simulated"] == "true"
+
+
+async def test_the_node_asks_for_a_look(installed: Installed, tmp_path: Path) -> None:
+    """With the prober's own token and rights, over a real watch."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    token = tmp_path / "token"
+    token.write_text(installed.prober.token)
+    access = Access(installed.prober.url, Path(installed.prober.ca_file), token)
+    watch = NodeWatch(access, installed.own, lambda: loop.call_soon_threadsafe(asked.set))
+    watch.start()
+    try:
+        deadline = loop.time() + 30
+        while not asked.is_set() and loop.time() < deadline:  # the first events only say how things are
+            note = metadata(annotations={"fdl.dev/probe-now": uuid.uuid4().hex})
+            answer = await asyncio.to_thread(
+                installed.admin.request, "PATCH", f"/api/v1/nodes/{installed.own}", note, MERGE
+            )
+            assert answer.code == 200, answer.message
+            await asyncio.sleep(0.1)
+        assert asked.is_set()
+        asked.clear()
+        offered = {"status": {"allocatable": {"nvidia.com/gpu": "3"}, "capacity": {"nvidia.com/gpu": "3"}}}
+        path = f"/api/v1/nodes/{installed.own}/status"
+        answer = await asyncio.to_thread(installed.admin.request, "PATCH", path, offered, MERGE)
+        assert answer.code == 200, answer.message
+        await asyncio.wait_for(asked.wait(), 30)
+    finally:
+        watch.stop()
 
 
 async def test_a_finished_deep_check_verifies_the_variant(installed: Installed, cluster: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 
 from fdl_prober.access import AccessError, in_cluster
 from fdl_prober.loop import Prober
+from fdl_prober.nodewatch import NodeWatch
 from fdl_prober.server import Server
 from fdl_prober.settings import Settings, SettingsError, from_env, local_from_env
 
@@ -33,7 +34,13 @@ async def serve(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await Prober(settings, Server(access, settings.node, settings.namespace)).run(stop)
+    prober, loop = Prober(settings, Server(access, settings.node, settings.namespace)), asyncio.get_running_loop()
+    watch = NodeWatch(access, settings.node, lambda: loop.call_soon_threadsafe(prober.look_soon))
+    watch.start()
+    try:
+        await prober.run(stop)
+    finally:
+        watch.stop()
 
 
 def main() -> int:

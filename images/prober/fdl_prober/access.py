@@ -4,9 +4,10 @@ The prober runs on every node and makes a call now and then: the official client
 everything else that it does.
 """
 
+import http
 import http.client
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -63,19 +64,43 @@ class Access:
             OSError: the server does not answer, or is not who it should be; or a file of the account is missing.
             http.client.HTTPException: it answers something that is not HTTP.
         """
-        where = urlsplit(self.url)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts the cluster's own certificates and no others
-        context.load_verify_locations(self.ca_file)
-        authorization = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-        connection = http.client.HTTPSConnection(
-            where.hostname or "", where.port, timeout=timeout_seconds, context=context
-        )
+        connection = self._connect(timeout_seconds)
         try:
-            connection.request(method, path, body, dict(headers) | authorization)
+            connection.request(method, path, body, dict(headers) | self._authorization())
             answer = connection.getresponse()
             return Answer(answer.status, answer.headers.get("Date", ""), answer.read())
         finally:
             connection.close()
+
+    def stream(self, path: str, silence_seconds: float) -> Iterator[bytes]:
+        """Lines of an answer that goes on, as they come.
+
+        Args:
+            path: path with its query.
+            silence_seconds: time without a line after which the connection counts as dead.
+
+        Raises:
+            OSError: the server does not answer or the connection broke.
+            http.client.HTTPException: the server refuses, or answers something that is not HTTP.
+        """
+        connection = self._connect(silence_seconds)
+        try:
+            connection.request("GET", path, headers={"Accept": "application/json"} | self._authorization())
+            answer = connection.getresponse()
+            if answer.status != http.HTTPStatus.OK:
+                raise http.client.HTTPException(f"GET {path}: {answer.status} {answer.reason}")
+            yield from answer
+        finally:
+            connection.close()
+
+    def _connect(self, timeout_seconds: float) -> http.client.HTTPSConnection:
+        where = urlsplit(self.url)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts the cluster's own certificates and no others
+        context.load_verify_locations(self.ca_file)
+        return http.client.HTTPSConnection(where.hostname or "", where.port, timeout=timeout_seconds, context=context)
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
 
 
 def in_cluster(env: Mapping[str, str], account: Path = ACCOUNT) -> Access:

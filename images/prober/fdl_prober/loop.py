@@ -76,6 +76,7 @@ class Prober:
         self._server = server
         self._now = now
         self._observer = Observer(settings)
+        self._asked = asyncio.Event()
         self.state = State()
 
     async def start(self) -> None:
@@ -191,18 +192,23 @@ class Prober:
             delay = pace.look_again_seconds(self._settings.period_seconds, self.state.waits, random.random())  # noqa: S311
             await self._rest(stop, delay)
 
+    def look_soon(self) -> None:
+        """Ask for a look; to be called in the loop's own thread."""
+        self._asked.set()
+
     async def changed(self) -> bool:
         """Whether hardware or drivers are not as they were at the last look."""
         marks = await self._observer.marks(self.state.simulated)
         return marks is not None and self.state.marks is not None and marks != self.state.marks
 
     async def _rest(self, stop: asyncio.Event, delay: float) -> None:
-        """Wait for the next look: the whole delay, or until hardware changes."""
+        """Wait for the next look: the whole delay, or until somebody asks or hardware changes."""
         loop = asyncio.get_running_loop()
         end = loop.time() + delay
-        while not stop.is_set() and (left := end - loop.time()) > 0:
+        while not stop.is_set() and not self._asked.is_set() and (left := end - loop.time()) > 0:
             try:
                 await asyncio.wait_for(stop.wait(), min(left, CHANGE_POLL_SECONDS))
             except TimeoutError:
                 if await self.changed():
-                    return
+                    break
+        self._asked.clear()
