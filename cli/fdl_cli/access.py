@@ -168,7 +168,7 @@ def connect(kubeconfig: str = "", context: str = "") -> Access:
         if not kubeconfig and not _has_kubeconfig():
             raise AccessError(
                 "no cluster to look at: KUBECONFIG is not set and there is no ~/.kube/config; 'fdl local up' starts a "
-                "cluster and 'fdl local kubeconfig' shows the way into it"
+                "cluster and 'fdl local kubeconfig' shows the way into it; 'fdl probe --local' looks at this machine"
             )
         if kubeconfig and not Path(kubeconfig).is_file():
             raise AccessError(f"there is no kubeconfig {kubeconfig}; check --kubeconfig")
