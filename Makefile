@@ -87,7 +87,7 @@ bench-smoke: setup ## print the figures that the project is measured by (JSON an
 	$(PY) -m bench.smoke
 
 .PHONY: bench-training
-bench-training: setup ## train beside DDP, local SGD and others; ARGS=--quick (5 minutes), default 30, --full
+bench-training: setup ## train beside DDP, local SGD and others; ARGS=--quick (5 minutes), default 31, --ablations, --payload, --full
 	@$(PY) -m bench.training $(ARGS)
 
 .PHONY: clean

@@ -1,16 +1,19 @@
 """From slices to figures: efficiency, where the rest goes, ratios and verdicts. Pure."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.training.campaign import Record
 from bench.training.marks import Span
 from bench.training.measure import Outcome
 from bench.training.stats import Interval, bootstrap, paired_ratios
+from bench.training.targets import TRAILING, Arrival, arrival, times_as_fast
+from bench.training.workloads import WORKLOADS, Workload
 
+V = TypeVar("V")
 RECOVERED = 0.95
 
 
@@ -95,6 +98,8 @@ class Result:
         syncs: median averages a second.
         recovery: windows to recover from the swap, by round.
         failures: reasons of slices without figures.
+        arrivals: when each round's slice came to the workload's target loss.
+        time: median of those seconds and its interval; a slice that did not get there counts with its length.
     """
 
     method: str
@@ -106,6 +111,8 @@ class Result:
     syncs: float
     recovery: tuple[int | None, ...]
     failures: tuple[str, ...]
+    arrivals: dict[int, Arrival]
+    time: Interval | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +126,23 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All of one scenario."""
+    """All of one scenario.
+
+    Attributes:
+        scenario: cohort and workload.
+        results: of the methods.
+        ratios: of rates, of fdl over each other method.
+        solo: median rates of the ranks that train alone, samples a second.
+        target: training loss for the times.
+        times: how many times as fast fdl was at that loss as each other method.
+    """
 
     scenario: str
     results: tuple[Result, ...]
     ratios: tuple[Ratio, ...]
     solo: tuple[float, ...]
+    target: float
+    times: tuple[Ratio, ...]
 
     def result(self, method: str) -> Result | None:
         """Of a method, if it was measured."""
@@ -148,28 +166,49 @@ def _scenario(name: str, records: Sequence[Record]) -> Analysis:
     by_method: dict[str, dict[int, Outcome]] = defaultdict(dict)
     for record in records:
         by_method[record.outcome.method][record.round] = record.outcome
-    results = [_result(method, outcomes, solo) for method, outcomes in sorted(by_method.items())]
+    workload = WORKLOADS[name.split(", ")[1]]
+    results = [_result(method, outcomes, solo, workload) for method, outcomes in sorted(by_method.items())]
     rates = {result.method: result.rounds for result in results}
-    ratios = [
-        Ratio(method, other, bootstrap(found))
-        for method in rates
-        if method.startswith("fdl")
-        for other in rates
-        if other not in (method, "solo") and (found := paired_ratios(rates[method], rates[other]))
-    ]
+    arrivals = {result.method: result.arrivals for result in results}
     typical = tuple(median(values) for values in zip(*solo.values(), strict=True)) if solo else ()
-    return Analysis(name, tuple(results), tuple(ratios), typical)
+    return Analysis(
+        scenario=name,
+        results=tuple(results),
+        ratios=_ratios(rates, paired_ratios),
+        solo=typical,
+        target=workload.target,
+        times=_ratios(arrivals, times_as_fast),
+    )
+
+
+def _ratios(values: Mapping[str, V], compare: Callable[[V, V], list[float]]) -> tuple[Ratio, ...]:
+    """Of each of fdl's methods over each other one, but for the ranks that train side by side."""
+    return tuple(
+        Ratio(method, other, bootstrap(found))
+        for method in values
+        if method.startswith("fdl")
+        for other in values
+        if other not in (method, "solo") and (found := compare(values[method], values[other]))
+    )
 
 
 def _good(record: Record, method: str) -> bool:
     return record.outcome.method == method and not record.outcome.reason
 
 
-def _result(method: str, outcomes: Mapping[int, Outcome], solo: Mapping[int, Sequence[float]]) -> Result:
+def _result(
+    method: str, outcomes: Mapping[int, Outcome], solo: Mapping[int, Sequence[float]], workload: Workload
+) -> Result:
     good = {number: outcome for number, outcome in outcomes.items() if not outcome.reason}
     spans = {number: outcome.span for number, outcome in good.items() if outcome.span is not None}
     efficiency = {number: outcome.rate / sum(solo[number]) for number, outcome in good.items() if number in solo}
     splits = [split(span, solo[number]) for number, span in spans.items() if number in solo]
+    trailing = TRAILING * workload.batch_size
+    arrivals = {
+        number: found
+        for number, outcome in good.items()
+        if (found := arrival(outcome.curve, workload.target, trailing)) is not None
+    }
     return Result(
         method=method,
         efficiency=efficiency,
@@ -184,6 +223,8 @@ def _result(method: str, outcomes: Mapping[int, Outcome], solo: Mapping[int, Seq
             if outcome.span is not None and outcome.swap_at
         ),
         failures=tuple(outcome.reason for outcome in outcomes.values() if outcome.reason),
+        arrivals=arrivals,
+        time=bootstrap([one.seconds for one in arrivals.values()]) if arrivals else None,
     )
 
 

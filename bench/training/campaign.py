@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,17 @@ from bench.training.workloads import WORKLOADS
 MAX_FAILURES = 2
 """Slices in a row without figures after which a method is left out of the rest, with its reason."""
 _TUNING = Timing(1.0, 2.0)
+
+
+def in_turn(methods: Sequence[str], seed: str) -> list[str]:
+    """An order of measurement: random, but for solo in the middle.
+
+    All others are divided by its rates, and the machine's speed drifts: this way none is far from it.
+    """
+    others = [name for name in methods if name != "solo"]
+    random.Random(seed).shuffle(others)  # noqa: S311 - an order of measurement
+    middle = len(others) // 2
+    return [*others[:middle], *(name for name in methods if name == "solo"), *others[middle:]]
 
 
 @dataclass(frozen=True)
@@ -107,8 +118,7 @@ class Campaign:
 
     def _round(self, number: int, scenario: Scenario) -> None:
         methods = [name for name in scenario.methods if name not in self.skipped]
-        random.Random(f"{number} {scenario.name}").shuffle(methods)  # noqa: S311 - an order of measurement
-        for name in methods:
+        for name in in_turn(methods, f"{number} {scenario.name}"):
             if self._failures.get((scenario.name, name), 0) >= MAX_FAILURES or number % BY_NAME[name].every:
                 continue
             outcome = self._slice(number, scenario, BY_NAME[name])

@@ -109,7 +109,7 @@ METHODS: tuple[Method, ...] = (
         every=6,
     ),
     _fdl("fdl cpu-cadence", Mode.CPU_CADENCE, "defaults"),
-    _fdl("fdl cpu-async", Mode.CPU_ASYNC, "defaults"),
+    _fdl("fdl cpu-async", Mode.CPU_ASYNC, "defaults: averages overlap with compute; cpu-cadence is the blocking form"),
     _fdl("fdl cpu-sync", Mode.CPU_SYNC, "defaults: an average after each batch"),
     _fdl("fdl nccl-cadence", Mode.NCCL_CADENCE, "defaults", device="cuda"),
     _fdl("fdl nccl-sync", Mode.NCCL_SYNC, "defaults: an average after each batch", device="cuda"),
@@ -117,7 +117,6 @@ METHODS: tuple[Method, ...] = (
     _fixed(4),
     _fixed(16),
     _ablation("fdl unweighted", "all ranks weigh the same", {"weights": "uniform"}, {"gamma": 0.0}),
-    _ablation("fdl overlap", "averages overlap with compute", {"overlap": True}),
     replace(
         _ablation("fdl tensor by tensor", "one all-reduce for every tensor instead of one for all"),
         settings={"tensor_by_tensor": True},

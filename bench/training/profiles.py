@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from bench.averaging.shapes import by_size, by_tensors
+from bench.averaging.worker import Wiring
 from bench.training.catalog import BY_NAME, METHODS
 from bench.training.measure import Timing
+from bench.training.payload import Sweep
 
 OVERHEAD = 1.5
 """Seconds of a slice besides its warm-up and its measured time; fdl's need ``FDL_OVERHEAD``, for they start more."""
@@ -57,6 +60,7 @@ class Profile:
         timing: of a slice.
         budget: seconds after which no round begins; every scenario then has the same share of its rounds.
         scenarios: in every round, in an order that changes.
+        sweeps: models whose averages are timed after the rounds.
     """
 
     name: str
@@ -64,12 +68,18 @@ class Profile:
     timing: Timing
     budget: float
     scenarios: tuple[Scenario, ...]
+    sweeps: tuple[Sweep, ...]
 
     def seconds(self) -> float:
         """Estimated time of all rounds."""
         return sum(scenario.seconds(self.timing, self.rounds) for scenario in self.scenarios)
 
 
+_MILLION = 1_000_000
+_SIZES = (_MILLION, 3 * _MILLION, 10 * _MILLION, 30 * _MILLION)
+_GPU_SIZES = (*_SIZES, 100 * _MILLION, 300 * _MILLION, 1000 * _MILLION)
+"""Numbers of parameters. A processor's memory bus is the limit on CPUs: beyond some ten millions the cost is linear."""
+_CPU_SWEEP = (Sweep(Wiring.GLOO, (*by_tensors(20), *by_size(_SIZES, 10))),)
 _BASE = ("solo", "DDP", "DDP proportional", "PostLocalSGD")
 _FDL = ("fdl cpu-cadence", "fdl cpu-async")
 _ALL_PEERS = ("solo", "fastest alone", "DDP", "DDP proportional", "PostLocalSGD", "torchft LocalSGD", "torchft DiLoCo")
@@ -84,6 +94,7 @@ QUICK = Profile(
         Scenario("1:2.3", "conv", ("solo", "fastest alone", "DDP", "DDP proportional", "PostLocalSGD", *_FDL)),
         Scenario("1:1", "conv", ("solo", "DDP", *_FDL)),
     ),
+    (Sweep(Wiring.GLOO, by_size(_SIZES[:3], 5)),),
 )
 DEFAULT = Profile(
     "default",
@@ -107,6 +118,18 @@ DEFAULT = Profile(
             every=2,
         ),
     ),
+    _CPU_SWEEP,
+)
+ABLATIONS = Profile(
+    "ablations",
+    6,
+    Timing(2.0, 4.0),
+    840.0,
+    (
+        Scenario("1:2.3", "conv", ("solo", "DDP", *_FDL, "fdl cpu-sync", *_ABLATIONS)),
+        Scenario("1:2.3", "resnet20", ("solo", "DDP", "fdl cpu-cadence", "fdl tensor by tensor")),
+    ),
+    (),
 )
 FULL = Profile(
     "full",
@@ -124,9 +147,10 @@ FULL = Profile(
         Scenario("1:1:4 quota", "conv", (*_ALL_PEERS, *_FDL)),
         Scenario("1:2.3", "mlp", (*_ALL_PEERS, *_FDL)),
         Scenario("1:2.3", "gpt", (*_ALL_PEERS, *_FDL)),
-        Scenario("1:2.3", "resnet20", (*_ALL_PEERS, *_FDL)),
+        Scenario("1:2.3", "resnet20", (*_ALL_PEERS, *_FDL, "fdl tensor by tensor")),
         Scenario("1:1:4", "resnet20", (*_ALL_PEERS, *_FDL), every=2),
     ),
+    _CPU_SWEEP,
 )
 _GPU_FDL = ("fdl nccl-cadence", "fdl nccl-sync", "fdl cpu-cadence", "fdl cpu-async")
 GPU = Profile(
@@ -138,5 +162,9 @@ GPU = Profile(
         Scenario("1:1", "resnet20", ("solo", "DDP", *_GPU_FDL)),
         Scenario("1:2.3", "resnet20", ("solo", "DDP", "DDP proportional", *_GPU_FDL)),
     ),
+    (
+        Sweep(Wiring.NCCL, (*by_tensors(20), *by_size(_GPU_SIZES, 10))),
+        Sweep(Wiring.STAGED, by_size(_GPU_SIZES[:5], 5)),
+    ),
 )
-PROFILES = {profile.name: profile for profile in (QUICK, DEFAULT, FULL, GPU)}
+PROFILES = {profile.name: profile for profile in (QUICK, DEFAULT, ABLATIONS, FULL, GPU)}

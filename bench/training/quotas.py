@@ -2,11 +2,15 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
 from fdl_cli.local import LocalError, cgroups
+
+BURIAL_LIMIT = 10.0
+"""Seconds in which the processes of a slice are gone after they were killed."""
 
 
 class QuotaError(Exception):
@@ -32,8 +36,25 @@ def quota_groups(quotas: list[float | None]) -> Iterator[list[Path | None]]:
         yield groups
     finally:
         for group in made:
-            with contextlib.suppress(OSError):
-                group.rmdir()
+            _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """Once it is empty: processes that were killed stay in it until the kernel has buried them.
+
+    Raises:
+        QuotaError: somebody is in it still.
+    """
+    limit = time.monotonic() + BURIAL_LIMIT
+    while True:
+        try:
+            group.rmdir()
+        except OSError as error:
+            if time.monotonic() > limit:
+                raise QuotaError(f"{group} cannot be removed: {error}") from error
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _make(rank: int, quota: float, made: list[Path]) -> Path:

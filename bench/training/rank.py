@@ -13,6 +13,7 @@ import torch
 from bench.training.job import Job
 from bench.training.peers import PROGRAMS
 from bench.training.quotas import settle
+from fdl_trainer.heap import keep_freed
 
 ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "1", "RUST_LOG": "error"}
 
@@ -52,6 +53,7 @@ def _become(job: Job, log: Path) -> None:
     os.environ.update(ENVIRONMENT)
     settle(os.getpid(), job.core, Path(job.group) if job.group else None)
     torch.set_num_threads(1)
+    keep_freed(torch.device(job.device))  # as fdl's ranks do: else how peers fare depends on what the driver has freed
     if job.packages:
         site.addsitedir(job.packages)
     importlib.import_module(PROGRAMS[job.kind]).train(job)

@@ -6,7 +6,7 @@ from html import escape
 
 from bench.training.stats import Interval
 
-ROW, LABEL, PLOT, VALUE = 26, 170, 460, 150
+ROW, LABEL, PLOT, VALUE = 26, 165, 450, 205
 """Pixels: height of a row; widths of the labels, the plot, and the values beside it."""
 TOP, BOTTOM = 8, 26
 COLOURS = {"fdl": "var(--own)", "ablation": "var(--own-soft)", "peer": "var(--peer)", "reference": "var(--quiet)"}
@@ -44,7 +44,9 @@ def ticks(low: float, high: float) -> list[float]:
     return marks
 
 
-def dots(rows: Sequence[Row], *, low: float, high: float, lines: Sequence[tuple[float, str]], title: str) -> str:
+def dots(
+    rows: Sequence[Row], *, low: float, high: float, lines: Sequence[tuple[float, str]], title: str, unit: str
+) -> str:
     """Values, medians and intervals, one line each.
 
     Args:
@@ -53,6 +55,7 @@ def dots(rows: Sequence[Row], *, low: float, high: float, lines: Sequence[tuple[
         high: right end.
         lines: vertical reference lines with their words.
         title: for those who do not see it.
+        unit: of the values, under the axis.
     """
 
     def x(value: float) -> float:
@@ -63,6 +66,7 @@ def dots(rows: Sequence[Row], *, low: float, high: float, lines: Sequence[tuple[
     for mark in ticks(low, high):
         parts.append(f'<line class="grid" x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{TOP}" y2="{height}"/>')
         parts.append(f'<text class="tick" x="{x(mark):.1f}" y="{height + 14}" text-anchor="middle">{mark:g}</text>')
+    parts.append(f'<text class="tick" x="{LABEL + PLOT + 12}" y="{height + 14}">{escape(unit)}</text>')
     for value, words in lines:
         parts.append(
             f'<line class="mark" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{TOP}" y2="{height}">'
@@ -117,8 +121,56 @@ def stacks(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], ti
     return "".join(parts) + "</svg>"
 
 
+COLUMN = 190
+"""Pixels of a legend beside lines."""
+SHADES = (
+    "#0b6bcb", "#c4661f", "#1a9f6b", "#9b4fc0", "#c0392b", "#8a7a1f", "#2aa5b8", "#d1578f", "#6b7785", "#5f8f2f",
+)  # fmt: skip
+"""Colours of lines that are told apart by a legend."""
+
+
+def curves(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], *, target: float, title: str, unit: str) -> str:
+    """A line for each label, over seconds from 0, with a horizontal line at a target.
+
+    Args:
+        series: label, and (seconds, value) pairs.
+        target: value.
+        title: for those who do not see it.
+        unit: of the values.
+    """
+    width, height, left = LABEL + PLOT + VALUE, 60 + max(170, 17 * len(series)), 44
+    last = max((seconds for _, line in series for seconds, _ in line), default=1.0)
+    high = max((value for _, line in series for _, value in line), default=1.0)
+
+    def x(seconds: float) -> float:
+        return left + (width - left - COLUMN) * seconds / last
+
+    def y(value: float) -> float:
+        return 24 + (height - 60) * (1.0 - min(max(value, 0.0), high) / high)
+
+    parts = [_open(width, height, title), f'<text class="tick" x="{left - 34}" y="12">{escape(unit)}</text>']
+    for mark in ticks(0.0, high):
+        parts.append(f'<line class="grid" x1="{left}" x2="{width - COLUMN}" y1="{y(mark):.1f}" y2="{y(mark):.1f}"/>')
+        parts.append(f'<text class="tick" x="{left - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark:g}</text>')
+    for mark in ticks(0.0, last):
+        parts.append(f'<text class="tick" x="{x(mark):.1f}" y="{height - 18}" text-anchor="middle">{mark:g}</text>')
+    parts.append(f'<text class="tick" x="{width - COLUMN + 8}" y="{height - 18}">seconds</text>')
+    parts.append(
+        f'<line class="mark" x1="{left}" x2="{width - COLUMN}" y1="{y(target):.1f}" y2="{y(target):.1f}">'
+        f"<title>target {target:g}</title></line>"
+    )
+    for number, (label, line) in enumerate(series):
+        colour = SHADES[number % len(SHADES)]
+        points = " ".join(f"{x(seconds):.1f},{y(value):.1f}" for seconds, value in line)
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        top = 24 + 17 * number
+        parts.append(f'<rect x="{width - COLUMN + 12}" y="{top}" width="14" height="4" fill="{colour}"/>')
+        parts.append(f'<text class="tick" x="{width - COLUMN + 32}" y="{top + 7}">{escape(label)}</text>')
+    return "".join(parts) + "</svg>"
+
+
 def trace(series: Sequence[Sequence[tuple[float, float]]], *, high: float, title: str) -> str:
-    """Lines over time, with 0 as the moment of interest.
+    """Lines over seconds, with 0 as the moment of interest.
 
     Args:
         series: (seconds, value) pairs of each line.
@@ -141,6 +193,8 @@ def trace(series: Sequence[Sequence[tuple[float, float]]], *, high: float, title
         parts.append(f'<text class="tick" x="44" y="{y(mark) + 4:.1f}" text-anchor="end">{mark:g}</text>')
     parts.append(f'<line class="mark" x1="{x(0):.1f}" x2="{x(0):.1f}" y1="10" y2="{height - 20}"/>')
     parts.append(f'<text class="tick" x="{x(0):.1f}" y="{height - 6}" text-anchor="middle">swap</text>')
+    parts.append(f'<text class="tick" x="50" y="{height - 6}">{first:.0f} s</text>')
+    parts.append(f'<text class="tick" x="{width - 20}" y="{height - 6}" text-anchor="end">{last:.0f} s</text>')
     for line in series:
         points = " ".join(f"{x(moment):.1f},{y(value):.1f}" for moment, value in line)
         parts.append(f'<polyline points="{points}" fill="none" stroke="var(--own)" stroke-width="1.5" opacity="0.7"/>')

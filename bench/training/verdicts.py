@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.training.analysis import Analysis
+from bench.averaging.report import TARGET
+from bench.averaging.shapes import by_tensors
+from bench.training.analysis import Analysis, Ratio
 from bench.training.cohorts import COHORTS
+from bench.training.payload import Cost
 from bench.training.stats import Interval
 
 LOWER = "lower bound"
@@ -28,6 +31,7 @@ class Verdict:
         wanted: the least value that meets the target.
         rounds: that it is made of.
         judged: ``median`` or ``lower bound``: which of them has to reach ``wanted``.
+        at_most: the value must not be above ``wanted``, instead of not below.
     """
 
     target: str
@@ -39,17 +43,20 @@ class Verdict:
     wanted: float
     rounds: int
     judged: str = "median"
+    at_most: bool = False
 
     @property
     def met(self) -> bool | None:
         """Whether the target is reached; None when there were too few rounds to say."""
         if self.rounds < FEWEST_ROUNDS:
             return None
-        return (self.low if self.judged == LOWER else self.value) >= self.wanted
+        return self.short_by == 0.0
 
     @property
     def short_by(self) -> float:
         """What is missing, in the unit of the value; 0 if met."""
+        if self.at_most:
+            return max(0.0, self.value - self.wanted)
         return max(0.0, self.wanted - (self.low if self.judged == LOWER else self.value))
 
 
@@ -67,6 +74,26 @@ def verdicts(analyses: Sequence[Analysis], device: str) -> list[Verdict]:
                 found += _against_static(analysis, result.method)
             found += _recovery(analysis, result.method)
     return found
+
+
+def cost_verdicts(costs: Sequence[Cost]) -> list[Verdict]:
+    """Of the models whose cost has a target."""
+    named = {load.name for load in by_tensors(1)}
+    return [
+        Verdict(
+            target=f"a window besides compute costs at most {TARGET} times the floor",
+            scenario=one.model,
+            method=f"average by {one.wiring}",
+            value=one.ratio.value,
+            low=one.ratio.low,
+            high=one.ratio.high,
+            wanted=TARGET,
+            rounds=one.ratio.count,
+            at_most=True,
+        )
+        for one in costs
+        if one.model in named
+    ]
 
 
 def is_mode(method: str) -> bool:
@@ -115,7 +142,9 @@ def _recovery(analysis: Analysis, method: str) -> list[Verdict]:
     return [Verdict(text, analysis.scenario, method, share, share, share, 0.5, len(inside))]
 
 
-def _verdict(analysis: Analysis, method: str, interval: Interval, wanted: float, **words: str) -> Verdict:
+def _verdict(
+    analysis: Analysis, method: str, interval: Interval, wanted: float, *, target: str, judged: str = "median"
+) -> Verdict:
     return Verdict(
         scenario=analysis.scenario,
         method=method,
@@ -124,19 +153,41 @@ def _verdict(analysis: Analysis, method: str, interval: Interval, wanted: float,
         high=interval.high,
         wanted=wanted,
         rounds=interval.count,
-        **words,
+        target=target,
+        judged=judged,
     )
 
 
 def losses(analyses: Sequence[Analysis]) -> list[str]:
-    """Where fdl's modes lose for certain: the upper end of a ratio is below 1."""
+    """Where fdl's modes lose for certain to a method that is not fdl: the upper end of a ratio is below 1.
+
+    Ratios of rates, and of the times to the target loss.
+    """
+    found = []
+    for analysis in analyses:
+        found += [
+            f"{analysis.scenario}: {one.method} runs at {_times(one)} the speed of {one.other}, samples over samples"
+            for one in _certain(analysis.ratios)
+        ]
+        found += [
+            f"{analysis.scenario}: {one.method} is {_times(one)} as fast as {one.other} at a training loss of "
+            f"{analysis.target:g}"
+            for one in _certain(analysis.times)
+        ]
+    return found
+
+
+def _certain(ratios: Sequence[Ratio]) -> list[Ratio]:
     return [
-        f"{analysis.scenario}: {ratio.method} runs at {ratio.interval.value:.2f} of the speed of {ratio.other} "
-        f"({ratio.interval.low:.2f} to {ratio.interval.high:.2f})"
-        for analysis in analyses
-        for ratio in analysis.ratios
-        if ratio.interval.high < 1.0
-        and ratio.interval.count >= FEWEST_ROUNDS
-        and is_mode(ratio.method)
-        and not ratio.other.startswith("fdl")
+        one
+        for one in ratios
+        if one.interval.high < 1.0
+        and one.interval.count >= FEWEST_ROUNDS
+        and is_mode(one.method)
+        and not one.other.startswith("fdl")
     ]
+
+
+def _times(one: Ratio) -> str:
+    found = one.interval
+    return f"{found.value:.2f} times ({found.low:.2f} to {found.high:.2f}, n = {found.count})"

@@ -16,6 +16,7 @@ from fdl_api.termination import Cause, Saved
 from fdl_trainer import early
 from fdl_trainer import member as members
 from fdl_trainer.ending import RunEndedError, user_code
+from fdl_trainer.heap import keep_freed
 from fdl_trainer.session import Session
 from fdl_trainer.threads import threads_here
 
@@ -103,7 +104,9 @@ def _session(inside: bool) -> Session:
         directory = os.environ.get(SOLO_DIRECTORY_VARIABLE)
         return Session(None, Path(directory) if directory else None)
     torch.set_num_threads(threads_here())
-    return Session(members.from_environment())
+    session = Session(members.from_environment())
+    keep_freed(session.device)
+    return session
 
 
 def _handle_signals(session: Session) -> None:

@@ -73,7 +73,7 @@ def test_ticks_are_round_and_inside() -> None:
 
 def test_values_outside_the_axis_are_drawn_at_its_end() -> None:
     rows = [svg.Row("x", (5.0,), Interval(5.0, 4.0, 6.0, 3), "fdl")]
-    drawn = svg.dots(rows, low=0.0, high=1.0, lines=[], title="t")
+    drawn = svg.dots(rows, low=0.0, high=1.0, lines=[], title="t", unit="times")
     places = [float(place) for place in re.findall(r'c?x[12]?="([\d.]+)"', drawn)]
     assert max(places) <= svg.LABEL + svg.PLOT + 12
 
@@ -89,7 +89,7 @@ def page(efficiencies: list[float]) -> str:
             analyses=analyses,
             verdicts=verdicts(analyses, "cpu"),
             losses=losses(analyses),
-            skipped={"fdl cpu-async": "not in this release"},
+            left_out=[("fdl cpu-async", "not in this release")],
             sizes={"1:2.3, conv": [39, 89]},
         )
     )
@@ -99,7 +99,7 @@ def test_the_page_is_self_contained_and_says_what_is_missed_and_missing() -> Non
     text = page([0.8, 0.81, 0.82])
     assert "<script" not in text and "http" not in text and "src=" not in text
     assert "&lt;cpu&gt;" in text and "<cpu>" not in text
-    assert "missed by 0.09" in text
+    assert "missed by 0.090" in text
     assert "not in this release" in text
     assert "39 + 89" in text
     assert "Others were at work" in text

@@ -1,6 +1,7 @@
 """Who runs where, and how slow."""
 
 import random
+import subprocess
 from pathlib import Path
 from statistics import fmean
 
@@ -80,6 +81,19 @@ def test_quotas_are_set_and_cleared() -> None:
         assert not group.exists()
     except QuotaError as error:
         pytest.skip(f"no CPU quotas here: {error}")
+
+
+def test_a_group_is_removed_although_its_process_is_killed_only_now() -> None:
+    try:
+        with quota_groups([0.4]) as (group,):
+            assert group is not None
+            process = subprocess.Popen(["sleep", "60"])
+            settle(process.pid, None, group)
+            process.kill()
+        assert not group.exists()
+    except QuotaError as error:
+        pytest.skip(f"no CPU quotas here: {error}")
+    process.wait()
 
 
 def test_a_place_without_core_and_group_changes_nothing() -> None:

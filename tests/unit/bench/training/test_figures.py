@@ -10,9 +10,9 @@ from bench.training.verdicts import losses, verdicts
 
 
 def test_a_commit_counts_once_all_ranks_have_it() -> None:
-    fast = [{"at": 1.0, "samples": 10, "compute": 0.5}, {"at": 2.0, "samples": 20, "compute": 1.0}]
-    slow = [{"at": 1.5, "samples": 10, "compute": 1.4}]
-    assert merge([fast, slow]) == [Mark(1.5, (10, 10), (0.5, 1.4), syncs=1)]
+    fast = [{"at": 1.0, "samples": 10, "compute": 0.5, "loss": 20.0}, {"at": 2.0, "samples": 20, "compute": 1.0}]
+    slow = [{"at": 1.5, "samples": 10, "compute": 1.4, "loss": 25.0}]
+    assert merge([fast, slow]) == [Mark(1.5, (10, 10), (0.5, 1.4), syncs=1, loss=45.0)]
 
 
 def test_compute_that_one_rank_does_not_know_is_unknown() -> None:
@@ -111,7 +111,7 @@ def test_two_rounds_judge_nothing() -> None:
 
 def test_a_certain_loss_is_named() -> None:
     (sentence,) = losses(analysis.analyse(records([0.5, 0.51, 0.5], [0.6, 0.6, 0.6])))
-    assert "0.83 of the speed of DDP" in sentence
+    assert "0.83 times (0.83 to 0.85, n = 3) the speed of DDP" in sentence
     assert losses(analysis.analyse(records([0.5, 0.7, 0.5], [0.6, 0.6, 0.6]))) == []
 
 
