@@ -2,6 +2,7 @@
 
 import click
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 NARROW = 100
 """Characters below which columns stand close together."""
@@ -10,6 +11,16 @@ NARROW = 100
 def gap(width: int) -> int:
     """Blanks between two columns of a table on a screen of ``width`` characters."""
     return 1 if width < NARROW else 2
+
+
+def printable(text: str) -> str:
+    """A text without control characters: what nodes and users write must not steer the reader's terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def words(text: str, style: str = "") -> Text:
+    """A text to show as it is, without markup and control characters."""
+    return Text(printable(text), style=style)
 
 
 def emit(console: Console, what: RenderableType) -> None:

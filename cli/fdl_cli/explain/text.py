@@ -10,7 +10,7 @@ from rich.text import Text
 from fdl_api.run import Condition, MemberPhase
 from fdl_cli.explain.judge import CohortView, Run, Verdict
 from fdl_cli.probe.rows import natural
-from fdl_cli.screen import gap
+from fdl_cli.screen import gap, words
 
 LACKS: Final = "lacks label "
 MAX_NAMED: Final = 8
@@ -27,14 +27,14 @@ def run(found: Run, views: Iterable[CohortView], width: int) -> RenderableType:
     for view in views:
         parts += [Text(""), _cohort(found, view)]
         if view.sentence:
-            parts.append(Text(view.sentence, style="red"))
+            parts.append(words(view.sentence, style="red"))
         parts += [Text(""), nodes(view.verdicts, width)]
     return Group(*parts)
 
 
 def _head(found: Run) -> Text:
     status = found.status
-    text = Text(f"run {found.namespace}/{found.name}", style="bold")
+    text = words(f"run {found.namespace}/{found.name}", style="bold")
     text.append(f"  {status.phase or 'not seen by the operator yet'}", style="default")
     facts = [f"mode {found.spec.mode}"]
     if status.summary.members:
@@ -50,7 +50,7 @@ def _conditions(conditions: Iterable[Condition]) -> Iterator[Text]:
     for condition in conditions:
         bad = "True" if condition.type == "Failed" else "False"
         if condition.type in TROUBLE and condition.status == bad and condition.message:
-            yield Text(
+            yield words(
                 f"{condition.type} is {condition.status}, {condition.reason}: {condition.message}", style="yellow"
             )
 
@@ -59,7 +59,7 @@ def _cohort(found: Run, view: CohortView) -> Text:
     cohort = view.cohort
     what = "ranks" if cohort.vendor == "cpu" else "devices"
     each = f"{cohort.devices_per_replica} {what if cohort.devices_per_replica != 1 else what[:-1]} a member"
-    text = Text(f"cohort {cohort.name}", style="bold")
+    text = words(f"cohort {cohort.name}", style="bold")
     nccl = f", NCCL {view.nccl}" if view.nccl else ""
     variant = f", variant {cohort.variant}" if not cohort.image and not found.spec.trainer.image else ", own image"
     told = f"  vendor {cohort.vendor}, {each}{variant}{nccl}; {view.ready} of {view.wanted} members take part"
@@ -75,7 +75,7 @@ def nodes(verdicts: Sequence[Verdict], width: int) -> RenderableType:
         single = verdict.fits != "no" or bool(verdict.members)
         alike.setdefault((verdict.node,) if single else ("", *verdict.why), []).append(verdict)
     for group in alike.values():
-        shown.add_row(Text(_named([verdict.node for verdict in group])), *_cells(group[0]))
+        shown.add_row(words(_named([verdict.node for verdict in group])), *_cells(group[0]))
     return shown
 
 
@@ -90,7 +90,7 @@ def node(found: Iterable[tuple[Run, CohortView]], width: int) -> RenderableType:
     shown = _table("RUN, COHORT", width)
     for each, view in found:
         for verdict in view.verdicts:
-            shown.add_row(Text(f"{each.namespace}/{each.name} {view.cohort.name}"), *_cells(verdict))
+            shown.add_row(words(f"{each.namespace}/{each.name} {view.cohort.name}"), *_cells(verdict))
     return shown
 
 
@@ -107,15 +107,15 @@ def _table(first: str, width: int) -> Table:
 
 
 def _cells(verdict: Verdict) -> Iterator[Text]:
-    yield Text(verdict.fits, style=FITS[verdict.fits])
-    yield Text("-" if verdict.fits == "no" else "?" if verdict.room is None else str(verdict.room))
-    yield Text(_members(verdict) or "-")
+    yield words(verdict.fits, style=FITS[verdict.fits])
+    yield words("-" if verdict.fits == "no" else "?" if verdict.room is None else str(verdict.room))
+    yield words(_members(verdict) or "-")
     speed = verdict.speed
     about = "" if speed is None or speed.measured else "~"
-    yield Text("-" if speed is None else f"{about}{speed.ms:.1f}")
-    yield Text("-" if speed is None else f"{about}{speed.quota}")
+    yield words("-" if speed is None else f"{about}{speed.ms:.1f}")
+    yield words("-" if speed is None else f"{about}{speed.quota}")
     gets = f"gets variant {verdict.variant}" if verdict.variant else "suits"
-    yield Text("\n".join(_told(verdict.why)) if verdict.why else gets)
+    yield words("\n".join(_told(verdict.why)) if verdict.why else gets)
 
 
 def _told(why: Sequence[str]) -> Iterator[str]:
@@ -143,4 +143,4 @@ LEGEND: Final = (
 def legend(verdicts: Iterable[Verdict]) -> Text:
     """What the columns mean, where they say anything."""
     told = any(verdict.fits != "no" for verdict in verdicts)
-    return Text(LEGEND if told else "", style="dim")
+    return words(LEGEND if told else "", style="dim")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fdl_api.report import SEVERITIES, Report, Severity
 from fdl_cli.probe.rows import Problem, Row, Survey, natural, span
-from fdl_cli.screen import gap
+from fdl_cli.screen import gap, printable, words
 
 STATES: Final = {"ready": "green", "not ready": "red", "stale": "red", "no report": "red", "not probed": "dim"}
 SEVERITY_STYLES: Final = {"fail": "bold red", "unknown": "magenta", "warn": "yellow", "pass": "green"}
@@ -30,13 +30,13 @@ def table(survey: Survey, width: int) -> RenderableType:
     shown.add_column("REPORT", justify="right", no_wrap=True)
     for row in survey.rows:
         shown.add_row(
-            Text(row.name),
-            Text(row.state, style=STATES[row.state]),
-            Text(devices(row)),
-            Text(_short(row.archs)),
-            Text(_short(sorted(set(row.nccl.values()), key=natural))),
-            Text(", ".join(f"{name} {value}" for name, value in row.variants.items()) or "-"),
-            Text(span(row.age) if row.age is not None else "never"),
+            words(row.name),
+            words(row.state, style=STATES[row.state]),
+            words(devices(row)),
+            words(_short(row.archs)),
+            words(_short(sorted(set(row.nccl.values()), key=natural))),
+            words(", ".join(f"{name} {value}" for name, value in row.variants.items()) or "-"),
+            words(span(row.age) if row.age is not None else "never"),
         )
     return shown
 
@@ -69,7 +69,7 @@ def summary(survey: Survey) -> Text:
         (groups.count("warn"), "warning", "warnings"),
     ]
     found = ", ".join(f"{number} {one if number == 1 else many}" for number, one, many in counts if number)
-    text = Text(f"{ready} of {len(meant)} nodes ready", style="green" if survey.good else "bold red")
+    text = words(f"{ready} of {len(meant)} nodes ready", style="green" if survey.good else "bold red")
     noun = "device" if sum(kinds.values()) == 1 else "devices"
     text.append(f"; {told or 'no'} {noun}; {found or 'no problems'}", style="default")
     return text
@@ -103,15 +103,15 @@ def problems(found: Iterable[Problem]) -> RenderableType:
     for severity, problem, nodes, subjects in grouped(found):
         head = Text()
         head.append(f"{severity.upper():<8}", style=SEVERITY_STYLES[severity])
-        head.append(problem.check, style="bold")
-        head.append(f"/{problem.reason}" if problem.reason else "")
+        head.append(printable(problem.check), style="bold")
+        head.append(printable(f"/{problem.reason}") if problem.reason else "")
         head.append(f"  {_named(nodes)}" if nodes else "  the cluster", style="cyan")
-        head.append(f"  ({_named(subjects)})" if subjects else "")
+        head.append(printable(f"  ({_named(subjects)})") if subjects else "")
         blocks.append(head)
-        blocks.append(Padding(Text(problem.message), (0, 0, 0, 8), expand=False))
+        blocks.append(Padding(words(problem.message), (0, 0, 0, 8), expand=False))
         if problem.remedy:
             more = "" if len(nodes) < 2 or _common(problem) else f" (on {nodes[0]})"
-            blocks.append(Padding(Text(f"-> {problem.remedy}{more}", style="green"), (0, 0, 0, 8), expand=False))
+            blocks.append(Padding(words(f"-> {problem.remedy}{more}", style="green"), (0, 0, 0, 8), expand=False))
     return Group(*blocks)
 
 
@@ -135,18 +135,18 @@ def facts(report: Report, *, passed_only: bool = False) -> RenderableType:
     """
     grid = Table.grid(padding=(0, 2, 0, 0))
     for name, value in _facts(report):
-        grid.add_row(Text(name, style="bold"), Text(value))
+        grid.add_row(words(name, style="bold"), words(value))
     checks = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("", "CHECK", "ABOUT"):
         checks.add_column(column, no_wrap=True)
     checks.add_column("FOUND", overflow="fold")
     told = [check for check in report.checks if check.severity == "pass" or not passed_only]
     for check in sorted(told, key=lambda each: -SEVERITIES.index(each.severity)):
-        found = Text(check.message)
+        found = words(check.message)
         if check.remedy:
-            found.append(f"\n-> {check.remedy}", style="green")
-        severity = Text(check.severity.upper(), style=SEVERITY_STYLES[check.severity])
-        checks.add_row(severity, Text(check.name), Text(check.subject or "-"), found)
+            found.append(printable(f"\n-> {check.remedy}"), style="green")
+        severity = words(check.severity.upper(), style=SEVERITY_STYLES[check.severity])
+        checks.add_row(severity, words(check.name), words(check.subject or "-"), found)
     return Group(grid, Text(""), checks)
 
 

@@ -102,6 +102,13 @@ def test_colours_are_for_terminals_only() -> None:
     assert "\x1b[" not in seen(look(gpu("a", 30, GAP)))
 
 
+def test_what_a_report_says_cannot_steer_the_terminal() -> None:
+    evil = Check(name="a\x1b[2J", severity="fail", subject="\x9b1m", message="[red]b\x07\r", remedy="c\x1b]0;x\x07")
+    told = seen(look(gpu("a", 30, evil), only="a"), 100, "a")
+    assert not {letter for letter in told if not letter.isprintable()} - {"\n"}
+    assert "a?[2J" in told and "[red]b??" in told and "c?]0;x?" in told
+
+
 def test_one_node_shows_devices_host_and_what_passed() -> None:
     told = seen(look(gpu("a", 30, GAP), gpu("b"), only="a"), 100, "a")
     assert "nvidia 1  NVIDIA H200  sm_90  141 GiB  0000:c1:00.0" in told
