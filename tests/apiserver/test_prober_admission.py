@@ -424,12 +424,29 @@ async def test_labels_of_things_that_went_are_removed_and_only_those(
         await prober.step()
         body = {"spec": {"variants": [{"name": "cpu2", "vendor": "cpu", "image": CPU_IMAGE}]}}
         assert installed.admin.request("PATCH", cluster, body, MERGE).code == 200
-        prober.state.cluster_asked = None
+        await prober.step()
+        assert "fdl.dev/variant.cpu2" not in fdl_labels(installed.node(installed.own)), "it asks now and then only"
+        prober.look_soon()
         await prober.step()
     labels = fdl_labels(installed.node(installed.own))
     assert "fdl.dev/variant.cpu" not in labels
     assert labels["fdl.dev/variant.cpu2"] == "covers"
     assert labels["fdl.dev/mine"] == "x"
+
+
+async def test_a_cluster_object_that_was_made_anew_is_read_anew(
+    installed: Installed, cluster: str, tmp_path: Path
+) -> None:
+    async with running(installed, tmp_path) as prober:
+        await prober.step()
+        assert installed.admin.request("DELETE", cluster).code == 200
+        variant = {"name": "other", "vendor": "cpu", "image": CPU_IMAGE}
+        body = {"apiVersion": "fdl.dev/v1alpha1", "kind": "FdlCluster", "metadata": {"name": "default"}}
+        answer = installed.admin.apply(cluster, body | {"spec": {"variants": [variant]}})
+        assert answer.code == 201, answer.message
+        prober.look_soon()
+        await prober.step()
+    assert fdl_labels(installed.node(installed.own))["fdl.dev/variant.other"] == "covers"
 
 
 async def test_labels_stay_when_the_prober_goes_and_a_new_one_goes_on(

@@ -32,7 +32,7 @@ class State:
     labels: Mapping[str, str] = field(default_factory=dict)
     written: tuple[Mapping[str, str], Report] | None = None
     report: Report | None = None
-    generation: int | None = None
+    cluster_version: str | None = None
     variants: tuple[Variant, ...] = ()
     fabric: FabricSpec | None = None
     max_age_seconds: int = field(default_factory=lambda: ProberSpec().report_max_age_seconds)
@@ -102,15 +102,15 @@ class Prober:
         recent = state.cluster_asked is not None and (now - state.cluster_asked).total_seconds() < CLUSTER_POLL_SECONDS
         if state.cluster_known and recent:
             return
-        generation = await self._server.cluster_generation()
+        version = await self._server.cluster_version()
         state.cluster_asked = now
-        if generation is None:
-            state.cluster_known, state.generation, state.variants, state.fabric = False, None, (), None
-        elif generation != state.generation or not state.cluster_known:
+        if version is None:
+            state.cluster_known, state.cluster_version, state.variants, state.fabric = False, None, (), None
+        elif version != state.cluster_version or not state.cluster_known:
             spec = (await self._server.cluster()).spec
             state.variants, state.max_age_seconds = spec.variants, spec.prober.report_max_age_seconds
             state.fabric = spec.fabric
-            state.generation, state.cluster_known = generation, True
+            state.cluster_version, state.cluster_known = version, True
 
     async def _learn_deep(self) -> None:
         """Read the pods that answer what the last report asked for. Asks the server only while something is wanted."""
@@ -193,7 +193,8 @@ class Prober:
             await self._rest(stop, delay)
 
     def look_soon(self) -> None:
-        """Ask for a look; to be called in the loop's own thread."""
+        """Ask for a look, at FdlCluster too; to be called in the loop's own thread."""
+        self.state.cluster_asked = None
         self._asked.set()
 
     async def changed(self) -> bool:

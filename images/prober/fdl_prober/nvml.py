@@ -5,6 +5,7 @@ one look and not the prober, and after a driver update or a late driver start th
 """
 
 import os
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -90,6 +91,12 @@ def loadable(library: str) -> bool:
         return False
 
 
+def _ending(code: int) -> str:
+    """How a process ended: a library that crashes, e.g. since it is half-written, ends it by a signal."""
+    names = {-number: number.name for number in signal.Signals}
+    return f"was ended by {names[code]}" if code in names else f"ended with code {code}"
+
+
 async def _ask(library: str, limit_seconds: float) -> NvmlReport:
     """What one library says; a process that died or wrote nonsense says nothing about the devices."""
     ended = await run_module("fdl_prober.children.nvml", library, limit_seconds=limit_seconds)
@@ -99,7 +106,7 @@ async def _ask(library: str, limit_seconds: float) -> NvmlReport:
     try:
         return NvmlReport.model_validate_json(ended.output)
     except ValueError:
-        error = f"the look at NVML ended with code {ended.code}: {ended.error}"[:400]
+        error = f"the look at NVML {_ending(ended.code)}{f': {ended.error}' if ended.error else ''}"[:400]
         return NvmlReport(library=library, unknown=True, error=error)
 
 

@@ -98,8 +98,10 @@ class Server:
         query = {"fieldManager": labels.PROBER_FIELD_MANAGER, "force": "true"}
         return await self._call("PATCH", f"/api/v1/nodes/{self._node}", query, body, Content_Type=_APPLY)
 
-    async def cluster_generation(self) -> int | None:
-        """Generation of FdlCluster/default, which only a change of its spec raises; ``None`` where there is none.
+    async def cluster_version(self) -> str | None:
+        """What only another spec of FdlCluster/default changes; ``None`` where there is none.
+
+        Its uid and generation: one that was deleted and made anew begins to count again.
 
         Asks for metadata alone: the status lists every node of the cluster, and every node asks.
 
@@ -112,7 +114,7 @@ class Server:
             if error.status == 404:
                 return None
             raise
-        return int(found["metadata"]["generation"])
+        return f"{found['metadata']['uid']}/{found['metadata']['generation']}"
 
     async def cluster(self) -> FdlCluster:
         """FdlCluster/default with its spec.

@@ -112,7 +112,7 @@ FINDINGS: dict[str, Facts] = {
     "gpu-driver/amd-not-loaded": facts(seen(plugged={"amd": 1})),
     "gpu-driver/amd-hidden": facts(seen(kfd=KfdReport(source="/s", hidden=2), plugged={"amd": 2})),
     "gpu-driver/no-answer": silent_nvml("NVML did not answer within 30 s", unknown=True),
-    "gpu-driver/nonsense": silent_nvml("the look at NVML ended with code -11: ", unknown=True),
+    "gpu-driver/nonsense": silent_nvml("the look at NVML was ended by SIGSEGV", unknown=True),
     "device-files/closed": facts(seen(nvml=H100, device_files=(file(path="/dev/nvidia0", mode=0o600),))),
     "device-files/group-needed": facts(seen(kfd=MI300, device_files=(file(),))),
     "device-files/not-openable": box(
