@@ -168,9 +168,9 @@ def passages(context: int = 32, *, held_out: bool = False, step: int = 4) -> tup
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
     for workload in (
-        Workload("mlp", mlp, _flat_images, 96, "MLP, 1.3 M parameters, 784 inputs: heavy to send", 0.3),
+        Workload("mlp", mlp, _flat_images, 96, "MLP, 1.3 M parameters, 784 inputs: heavy to send", 0.1),
         Workload("conv", conv, lambda: images(SAMPLES, 1, 16), 64, "convolutions with BatchNorm, 24 k parameters", 0.1),
-        Workload("gpt", lambda: Gpt(text()[1]), passages, 4, "character GPT, 0.8 M parameters, bundled text", 2.6),
+        Workload("gpt", lambda: Gpt(text()[1]), passages, 4, "character GPT, 0.8 M parameters, bundled text", 2.9),
         Workload(
             "resnet20", resnet20, lambda: images(SAMPLES // 4, 3, 16), 8, "ResNet-20's shapes on 16x16 images", 1.0
         ),

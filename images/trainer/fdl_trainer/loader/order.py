@@ -1,12 +1,19 @@
 """Which samples a span of the run's stream consists of. Holds no list: its size does not depend on the dataset's."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from fdl_trainer.ledger import Span
 from fdl_trainer.permutation import Permutation
+
+
+@lru_cache(maxsize=4)
+def _permutation(samples: int, seed: int, data_epoch: int) -> Permutation:
+    """Kept for its keys: to derive them takes nearly as long as the places of a batch."""
+    return Permutation(samples, seed, data_epoch)
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Order:
     def indices(self, span: Span) -> npt.NDArray[np.int64]:
         """Dataset indices at the span's positions, shape ``(span.size,)``; the span lies within one pass."""
         data_epoch, start = divmod(span.start, self.samples)
-        order = Permutation(self.samples // self.block, self.seed, data_epoch)
+        order = _permutation(self.samples // self.block, self.seed, data_epoch)
         if self.block == 1:
             return order.indices(start, start + span.size)
         positions = np.arange(start, start + span.size, dtype=np.int64)
