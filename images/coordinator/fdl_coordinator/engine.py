@@ -12,6 +12,7 @@ from fdl_api.reasons import Ended, Refusal
 from fdl_api.termination import Cause
 from fdl_api.wire import (
     HEARTBEAT_LIMIT_SECONDS,
+    HEARTBEAT_SECONDS,
     Accept,
     AgentHello,
     CheckpointFailed,
@@ -47,6 +48,9 @@ REFORM_SECONDS = HEARTBEAT_LIMIT_SECONDS + 0.5
 """Time in which a death may explain a failed reduce; after it the group is made anew."""
 PLAN_LIMIT_SECONDS = 30.0
 """Time in which a planned epoch must be formed by all its members."""
+WITNESS_SECONDS = 3 * HEARTBEAT_SECONDS
+"""Somebody must have been heard within this before another one's silence counts: all who stop at one moment had their
+last heartbeats at different times, and the first of them is no more dead than the rest."""
 ALL_SILENT_SECONDS = 60.0
 """Silence of everybody at once after which all are given up; before, the coordinator's own line may be cut."""
 LATE_TICK_SECONDS = 0.5
@@ -340,7 +344,7 @@ class Engine(Opening):
         living = list(self.seats.living())
         silent = [seat for seat in living if seat.state is not SeatState.SUSPENDED and self._silent(seat, now)]
         ranks = [rank for seat in living for rank in seat.ranks.values() if rank.connected]
-        if not silent or any(self._heard(rank, now) for rank in ranks):
+        if not silent or any(now - rank.last_heard <= WITNESS_SECONDS for rank in ranks):
             return silent
         if ranks and now - max(rank.last_heard for rank in ranks) > ALL_SILENT_SECONDS:
             return silent

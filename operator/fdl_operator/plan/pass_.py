@@ -234,11 +234,13 @@ def _unreadable(snapshot: Snapshot, now: float) -> list[Action]:
     """A spec that this release cannot read: say so, and touch nothing."""
     draft = Draft.of(snapshot, None, now)
     draft.condition(ConditionType.PROGRESSING, False, "SpecUnreadable", snapshot.run.problem)
+    reason, message = phases.word(draft)
     status = snapshot.run.status.model_copy(
         update={
             "phase": snapshot.run.status.phase or RunPhase.PENDING,
             "observed_generation": snapshot.run.generation,
             "conditions": tuple(draft.conditions[kind] for kind in ConditionType if kind in draft.conditions),
+            "summary": snapshot.run.status.summary.model_copy(update={"reason": reason, "message": message}),
         }
     )
     return [] if status == snapshot.run.status else [WriteStatus(status)]

@@ -278,13 +278,13 @@ def _summary(draft: Draft, running: int) -> Summary:
     training = draft.training
     progress = f"{int(training.progress * 100)}%" if training is not None and training.total_samples else ""
     goodput = f"{training.goodput:.2f}" if training is not None and training.goodput is not None else ""
-    reason, message = _word(draft)
+    reason, message = word(draft)
     return Summary(
         members=f"{running}/{draft.wanted_total}", progress=progress, goodput=goodput, reason=reason, message=message
     )
 
 
-def _word(draft: Draft) -> tuple[str, str]:
+def word(draft: Draft) -> tuple[str, str]:
     """Reason and sentence of the condition that says most about where the run stands."""
     for kind, statuses in _TELLING:
         condition = draft.conditions.get(kind)

@@ -172,6 +172,16 @@ class TestDeath:
         cohort.pass_time(10)
         assert len(cohort.epochs) == 1
 
+    def test_all_that_stop_at_one_moment_are_spared_though_their_last_heartbeats_were_not_at_one(self) -> None:
+        cohort = three()
+        first, second, third = cohort.ranks.values()
+        cohort.pass_time(0.2, silent=[first])
+        cohort.pass_time(0.2, silent=[first, second])
+        cohort.pass_time(30, silent=[first, second, third])
+        assert len(cohort.epochs) == 1 and cohort.engine.progress.deaths == 0
+        cohort.pass_time(1)
+        assert len(cohort.epochs) == 1 and cohort.engine.outcome is wire.Outcome.TRAINING
+
     def test_once_one_is_heard_again_those_who_are_not_are_dead(self) -> None:
         cohort = three()
         cohort.pass_time(30, silent=list(cohort.ranks.values()))

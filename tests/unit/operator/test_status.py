@@ -1,5 +1,6 @@
 """What a status says, and how often it is written."""
 
+import dataclasses
 import math
 
 import pytest
@@ -261,6 +262,14 @@ def test_a_run_that_finds_no_place_says_it_in_the_column_until_it_has_one() -> N
     world = World(cohorts=[{"name": "a", "vendor": "amd", "replicas": 1}])
     world.settle()
     assert world.status.summary.reason == "NoFittingNode" and "fits no node" in world.status.summary.message
+
+
+def test_a_spec_that_this_release_cannot_read_is_said_in_the_column_too() -> None:
+    world = World().training()
+    world.run = dataclasses.replace(world.run, spec=None, problem="spec.mode: not known; upgrade the operator")
+    world.settle()
+    summary = world.status.summary
+    assert (summary.members, summary.reason) == ("2/2", "SpecUnreadable") and "upgrade the operator" in summary.message
 
 
 def test_the_end_of_a_run_is_one_event() -> None:

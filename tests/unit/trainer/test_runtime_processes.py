@@ -120,6 +120,32 @@ def test_a_death_without_coordinator_waits_for_it_and_no_longer(tmp_path: Path, 
         assert_complete(run, 4096, 60, ranks=2)
 
 
+def test_silence_of_all_is_told_and_costs_nobody_his_place(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "60", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(2)]
+        run.wait_state("training goes on", lambda state: trained(state, 5))
+        for member in members:
+            member.signal_ranks(signal.SIGSTOP)
+        state = run.wait_state("nobody is heard", lambda state: state["unheardSince"])
+        assert (state["deaths"], state["outcome"], state["samplesPerSecond"]) == (0, "training", 0.0)
+        for member in members:
+            member.signal_ranks(signal.SIGCONT)
+        run.wait_state("they are heard again", lambda state: not state["unheardSince"])
+        assert [member.wait() for member in members] == [0, 0], run.logs()
+        assert assert_complete(run, 4096, 60, ranks=2)["deaths"] == 0
+
+
+def test_who_stays_frozen_is_killed_by_its_agent_which_says_so(tmp_path: Path, zygote: Zygote) -> None:
+    with loopback_run(tmp_path, BLOBS, 2, ["--epochs", "60", "--work", "4"], zygote=zygote) as run:
+        members = [run.start_member(ordinal) for ordinal in range(2)]
+        run.wait_state("training goes on", lambda state: trained(state, 5))
+        members[1].signal_ranks(signal.SIGSTOP)
+        assert members[1].wait() == PodExit.FENCED, run.logs()
+        assert "Rank 0 was killed by this member's own agent: member digits-cpu-1-1 was given up" in run.logs()
+        assert "from outside" not in run.logs()
+        assert members[0].wait() == 0, run.logs()
+
+
 def test_a_zombie_is_fenced(tmp_path: Path, zygote: Zygote) -> None:
     with loopback_run(tmp_path, BLOBS, 3, ["--epochs", "80", "--work", "4"], zygote=zygote) as run:
         members = [run.start_member(ordinal) for ordinal in range(3)]

@@ -31,9 +31,13 @@ def contributors(state: dict[str, Any]) -> set[str]:
     return {rank["uid"].rpartition("/")[0] for rank in state["ranks"] if rank["batches"] > 0}
 
 
-@pytest.mark.parametrize(("mode", "who"), [(Mode.CPU_CADENCE, 0), (Mode.CPU_ASYNC, 1)], ids=["writer", "overlap"])
+@pytest.mark.parametrize(
+    ("mode", "who", "restart"),
+    [(Mode.CPU_CADENCE, 0, True), (Mode.CPU_ASYNC, 1, False)],
+    ids=["writer and a new coordinator", "overlap"],
+)
 def test_a_member_that_hangs_is_suspended_and_contributes_again_when_it_goes_on(
-    tmp_path: Path, zygote: Zygote, mode: Mode, who: int
+    tmp_path: Path, zygote: Zygote, mode: Mode, who: int, restart: bool
 ) -> None:
     gate = tmp_path / "gate"
     args = ["--member", f"digits-cpu-{who}-1", "--batch", "40", "--gate", str(gate), "--epochs", str(EPOCHS)]
@@ -44,6 +48,14 @@ def test_a_member_that_hangs_is_suspended_and_contributes_again_when_it_goes_on(
         assert of(state, late)["reason"] == Progress.STALLED and state["suspensions"] >= 1
         run.wait_state("two go on", lambda now: now["window"] >= state["window"] + 3 and len(now["ranks"]) == 2)
         assert members[who].agent.poll() is None
+        if restart:
+            run.kill_coordinator()
+            run.start_coordinator()
+            told = run.wait_state(
+                "two go on with the next one, which knows that it is suspended",
+                lambda now: now["window"] >= state["window"] + 6 and of(now, late).get("state") == "suspended",
+            )
+            assert told["generation"] == 2 and told["suspensions"] == 0, "it was not taken back to be suspended anew"
         gate.touch()
         run.wait_state("it contributes again", lambda now: late in contributors(now))
         assert [member.wait() for member in members] == [0, 0, 0], run.logs()
