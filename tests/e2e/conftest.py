@@ -19,7 +19,7 @@ from fdl_cli.demo.kube import Tools
 from fdl_cli.images.command import ensure_images
 from fdl_cli.local import Cluster
 from fdl_cli.local.nodespec import parse_node
-from tests.e2e.support import build
+from tests.e2e.support import build, fleet
 from tests.e2e.support.kube import Kube
 
 NODES = (
@@ -68,8 +68,10 @@ def world() -> Iterator[World]:
     try:
         cluster.up([parse_node(text) for text in NODES], provider="native", images=list(archives.values()))
         tools = Tools(cluster.kubeconfig, cluster.bin / "kubectl", cluster.bin / "helm")
+        kube = Kube(cluster.kubeconfig)
+        fleet.make_volume(cluster, kube)
         install(tools)
-        yield World(cluster, tools, Kube(cluster.kubeconfig))
+        yield World(cluster, tools, kube)
     finally:
         if os.environ.get("FDL_E2E_KEEP") != "1":
             cluster.down()
@@ -80,6 +82,7 @@ def install(tools: Tools) -> None:
     settings = (
         f"prober.periodSeconds={PROBE_SECONDS}",
         f"operator.env.FDL_TRAINING_INTERVAL_SECONDS={TRAINING_SECONDS}",
+        *fleet.VALUES,
     )
     setup.install(tools, setup.checkout(), *settings, variants=json.dumps(VARIANTS))
 

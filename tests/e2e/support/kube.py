@@ -157,12 +157,18 @@ class Kube:
         return "\n".join(told)
 
 
-def until(what: str, holds: Callable[[], bool], seconds: float = 60.0, pause: float = 0.25) -> None:
-    """Wait for something that is no run."""
+def until(
+    what: str,
+    holds: Callable[[], bool],
+    seconds: float = 60.0,
+    pause: float = 0.25,
+    told: Callable[[], str] = lambda: "",
+) -> None:
+    """Wait for something that is no run; ``told`` says how things are, should it not come."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+            raise AssertionError(f"not within {seconds:.0f} s: {what}\n{told()}".rstrip())
         time.sleep(pause)
 
 
