@@ -48,8 +48,8 @@ def _elsewhere(part: str, name: str) -> str:
         for profile in PROFILES.values()
         if any(name in _names(getattr(scenario, part)) for scenario in profile.scenarios)
     ]
-    named = ["no option" if profile == "default" else f"--{profile}" for profile in profiles]
-    return f"not in this run; measured with {' or '.join(named)}"
+    named = ["the default run" if profile == "default" else f"--{profile}" for profile in profiles]
+    return f"not in this run; measured by {', '.join(named)}"
 
 
 def _names(value: str | tuple[str, ...]) -> tuple[str, ...]:

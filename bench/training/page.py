@@ -12,9 +12,9 @@ from bench.training.catalog import METHODS
 from bench.training.payload import Cost
 from bench.training.style import STYLE
 from bench.training.verdicts import FEWEST_ROUNDS, Verdict
-from bench.training.wording import figure, milliseconds
+from bench.training.wording import milliseconds, span
 
-COLUMNS = ("by", "model", "tensors", "bare all-reduce", "GB/s", "window", "over the floor", "tensor by tensor")
+COLUMNS = ("by", "model", "tensors", "n", "bare all-reduce", "GB/s", "window", "over the floor", "tensor by tensor")
 BUSY = " Others were at work on this machine: the figures are worth little; repeat the run when it is calm."
 
 FOREIGN = 0.1
@@ -156,10 +156,10 @@ def _costs(found: Sequence[Cost]) -> list[str]:
         return []
     head = "".join(f"<th>{name}</th>" for name in COLUMNS)
     rows = "".join(
-        f"<tr><td class=n>{escape(one.wiring)}</td><td class=n>{escape(one.model)}</td><td class=n>{one.tensors}</td>"
-        f"<td class=n>{milliseconds(one.all_reduce_ms)}</td><td class=n>{one.gigabytes_a_second:.2f}</td>"
-        f"<td class=n>{milliseconds(one.window_ms)}</td><td class=n>{figure(one.ratio, 'x')}</td>"
-        f"<td class=n>{figure(one.singly, 'x') if one.singly else '-'}</td></tr>"
+        f"<tr><td>{escape(one.wiring)}</td><td class=n>{escape(one.model)}</td><td class=n>{one.tensors}</td>"
+        f"<td class=n>{one.ratio.count}</td><td>{milliseconds(one.all_reduce_ms)}</td>"
+        f"<td class=n>{one.gigabytes_a_second:.2f}</td><td>{milliseconds(one.window_ms)}</td>"
+        f"<td>{span(one.ratio, 'x')}</td><td>{span(one.singly, 'x') if one.singly else '-'}</td></tr>"
         for one in found
     )
     return [

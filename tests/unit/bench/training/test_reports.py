@@ -81,8 +81,8 @@ def test_everything_that_is_missing_in_a_run_is_measured_elsewhere_or_has_a_reas
     nothing = dict(left_out([], [], "cpu", {}))
     assert {method.name for method in METHODS} <= set(nothing)
     assert {"cohort 1:1:4", "workload gpt"} <= set(nothing)
-    assert not [why for why in nothing.values() if why.endswith("measured with ")]
-    assert nothing["cohort 1:1:4 quota"] == "not in this run; measured with --full"
+    assert not [why for why in nothing.values() if why.endswith("measured by ")]
+    assert nothing["cohort 1:1:4 quota"] == "not in this run; measured by --full"
     all_ = left_out([method.name for method in METHODS], ["1:1, conv"], "cpu", {})
     assert "fdl cpu-sync" not in dict(all_)
 
