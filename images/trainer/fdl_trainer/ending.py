@@ -74,6 +74,19 @@ def diverged(windows: int, last: int, committed: int) -> RunEndedError:
     )
 
 
+def step_not_finite(name: str) -> RunEndedError:
+    """The step with the mean gradient of a window made the parameter ``name`` not finite, on all ranks alike."""
+    return RunEndedError(
+        PodExit.DIVERGED,
+        Ended.DIVERGED,
+        f"The gradients of a window were finite, and the optimizer's step made the model's parameter {name} not "
+        "finite: lower the learning rate, or, where parameters are fp16, raise the optimizer's eps (1e-8 is zero "
+        "there) or train in bf16. The last checkpoint is of before that step.",
+        Cause.APP,
+        permanent=True,
+    )
+
+
 def rolled_back(why: str, committed: int, checkpoint: int, *, billed: bool) -> RunEndedError:
     """The ranks' copies stay far apart: what was trained since the last checkpoint is given up.
 

@@ -13,6 +13,7 @@ import torch
 
 from fdl_trainer import elche, exchange, plan, tail, treefile
 from fdl_trainer.averaging import ModelState, Share, Slots, Wire
+from fdl_trainer.averaging.gradients import SCHEDULED
 from fdl_trainer.averaging.slots import count_of
 from fdl_trainer.course import Course
 from fdl_trainer.elche import NOWHERE, Seating
@@ -142,16 +143,19 @@ class Replica:
 
         Raises:
             ValueError: the tail contradicts this rank's books; nothing has changed then.
+            RunEndedError: see :meth:`fdl_trainer.averaging.ModelState.commit`.
         """
         control = plan.advance(self.control, reduced, self.spec)
         if control is self.control:
             return False
-        mark, self.control = self._averaged_slots(wire), control
+        mark = self._averaged_slots(wire)
         if not reduced.samples:
+            self.control = control
             self.model.forget_gradients()
             return True
         shares = [Share(rank.batches, rank.samples) for rank in reduced.ranks]
         self.model.commit(wire, shares, delta=delta, alpha=alpha)
+        self.control = control
         if mark:
             self.slots.take(wire.extra, mark)
         return True
@@ -216,9 +220,13 @@ class Replica:
         return void
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
-        """Take another rank's; who trains already keeps its learning rates, which its own schedule goes on from."""
+        """Take another rank's; who trains already keeps what its own schedule goes on from.
+
+        The rest of a group is the optimizer's own: some count their steps there.
+        """
         if self.live:
-            state["param_groups"] = self.optimizer.state_dict()["param_groups"]
+            for given, own in zip(state["param_groups"], self.optimizer.param_groups, strict=True):
+                given.update({key: own[key] for key in SCHEDULED if key in own})
         self.optimizer.load_state_dict(state)
 
     def optimizer_snapshot(self) -> Any:

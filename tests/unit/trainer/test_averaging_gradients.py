@@ -355,6 +355,38 @@ def test_steps_that_overflow_in_fp16_are_left_out() -> None:
         torch.testing.assert_close(rank.state()[key], value)
 
 
+def test_an_empty_parameter_has_no_largest_gradient() -> None:
+    model = nn.Linear(6, 3)
+    model.register_parameter("none", nn.Parameter(torch.zeros(0, 4)))
+    rank = Rank(MAKERS["sgd"], model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    x, y = data(1, BATCH)
+    for factor in (1.0, float("inf")):
+        model.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y) + model.none.sum()
+        torch.autograd.backward(scaler.scale(loss * factor))
+        found = rank.gradients.add(BATCH, scaler=scaler)
+        assert found is not None and bool(found) is (factor > 1.0)
+
+
+def test_a_step_that_makes_parameters_infinite_is_no_commit() -> None:
+    """Adam's eps of 1e-8 is zero in fp16, and zero by zero is not a number."""
+    ranks = [Rank(lambda p: torch.optim.Adam(p, foreach=False), nn.Linear(6, 3).half()) for _ in range(2)]
+    enter(ranks)
+    before = [rank.replica.model.committed.clone() for rank in ranks]
+    for rank in ranks:
+        for parameter in rank.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        rank.gradients.add(BATCH)
+        rank.done = 1
+    wires, reduced = sent(ranks)
+    for rank, wire, committed in zip(ranks, wires, before, strict=True):
+        with pytest.raises(RunEndedError, match=r"parameter weight not finite.*eps") as ended:
+            rank.replica.commit(wire, reduced)
+        assert ended.value.permanent and rank.replica.control.window == 0
+        assert torch.equal(rank.replica.model.committed, committed)
+
+
 def test_a_script_that_steps_by_itself_is_refused() -> None:
     rank = cohort(1)[0]
     backward(rank.model, data(1, BATCH))
@@ -501,6 +533,35 @@ def test_who_missed_a_commit_takes_its_optimizer_and_keeps_its_own_rate() -> Non
     for rank in ranks:
         rank.done = 0
     ranks[1].train(data(20, BATCH))
+    commit(ranks)
+    assert_alike(ranks)
+
+
+class Counting(torch.optim.SGD):
+    """Counts its steps in its groups and steps by that, as optimizers without a schedule do."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["k"] = group.get("k", 0) + 1
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.data.sub_(parameter.grad, alpha=group["lr"] / group["k"])
+
+
+def test_what_an_optimizer_keeps_in_its_groups_goes_with_a_missed_commit() -> None:
+    ranks = [Rank(lambda p: Counting(p, lr=0.1)) for _ in range(2)]
+    synchronise(ranks, 1)
+    for number, rank in enumerate(ranks):
+        rank.optimizer.param_groups[0]["lr"] = 0.1 * (number + 1)
+        rank.train(data(number, BATCH))
+    wires, reduced = sent(ranks)
+    assert ranks[0].replica.commit(wires[0], reduced)
+    synchronise(ranks, 2)
+    assert [rank.optimizer.param_groups[0]["k"] for rank in ranks] == [1, 1]
+    assert [rank.optimizer.param_groups[0]["lr"] for rank in ranks] == [0.1, 0.2]
+    for number, rank in enumerate(ranks):
+        rank.done = 0
+        rank.train(data(10 + number, BATCH))
     commit(ranks)
     assert_alike(ranks)
 

@@ -28,6 +28,8 @@ from fdl_trainer.averaging.live import views
 from fdl_trainer.averaging.weighing import Share
 from fdl_trainer.ending import user_code
 
+SCHEDULED = ("lr", "momentum", "betas", "weight_decay")
+"""What schedules change in a parameter group."""
 _BETAS = 2
 
 
@@ -141,8 +143,9 @@ class Gradients:
         overflowed = None
         if scaler is not None and scaler.is_enabled() and grads:
             scaler.unscale_(self._optimizer)
-            largest = torch.stack(torch._foreach_norm(grads, float("inf")))
-            overflowed = ~torch.isfinite(largest).all()
+            # A gradient without elements has no largest one.
+            filled = [grad for grad in grads if grad.numel()] or [torch.zeros(1, device=grads[0].device)]
+            overflowed = ~torch.isfinite(torch.stack(torch._foreach_norm(filled, float("inf")))).all()
             for grad in grads:
                 grad.masked_fill_(overflowed, 0.0)
             scaler.update()

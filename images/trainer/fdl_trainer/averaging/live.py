@@ -86,9 +86,9 @@ class LiveModel:
             return torch.isfinite(torch.stack(sums).sum())
         if not self.staged:
             self._lines.gather(flat, flat_views)
-            return _is_finite(flat)
+            return is_finite(flat)
         self._lines.gather(self._stage, self._stage_views)
-        finite = _is_finite(self._stage)
+        finite = is_finite(self._stage)
         flat.copy_(self._stage, non_blocking=True)
         return finite.to(self.device)
 
@@ -147,7 +147,7 @@ class LiveModel:
         """Copy what was kept into a flat buffer; returns whether it is finite, bool, shape ``[]``."""
         assert self._snapshot is not None
         flat.copy_(self._snapshot)
-        return _is_finite(flat)
+        return is_finite(flat)
 
     def kept_numbers(self) -> Tensor:
         """The counters and integers that were kept."""
@@ -317,7 +317,7 @@ def _norm(tensors: list[Tensor], dtype: torch.dtype) -> Tensor:
     return norm
 
 
-def _is_finite(flat: Tensor) -> Tensor:
+def is_finite(flat: Tensor) -> Tensor:
     """Whether a flat buffer is finite, bool, shape ``[]``: the sum of all magnitudes is if each is. Two operations."""
     finite: Tensor = torch.linalg.vector_norm(flat, 1) < math.inf
     return finite

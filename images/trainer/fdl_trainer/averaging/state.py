@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from fdl_trainer.averaging import integers, moments
 from fdl_trainer.averaging.gradients import Gradients
-from fdl_trainer.averaging.live import LiveModel, elements, saved_names, views
+from fdl_trainer.averaging.live import LiveModel, elements, is_finite, saved_names, views
 from fdl_trainer.averaging.settings import Averaging
 from fdl_trainer.averaging.weighing import Share, Weights
 from fdl_trainer.averaging.wire import Layout, Parts, Wire
+from fdl_trainer.ending import step_not_finite
 
 _CONSTANTS = 8
 """Divisors that are kept on the device."""
@@ -227,6 +228,7 @@ class ModelState:
 
         Raises:
             RuntimeError: ``delta`` without a snapshot.
+            RunEndedError: the step with the mean gradient has made a parameter not finite; nothing is committed.
         """
         if delta and not self._model.has_snapshot:
             raise RuntimeError("a delta needs the snapshot of pack(keep_snapshot=True); it serves one commit")
@@ -240,6 +242,7 @@ class ModelState:
             self._model.put_parameters(before.floating, self._views_of(before))  # a script may have changed them
             self.gradients.step(after.parameters, wire.extra, shares)
             self._model.put_rest(flat, flat_views, numbers)
+            self._require_finite(after)
         self._swap()
         if self.gradients is not None:
             return
@@ -251,6 +254,13 @@ class ModelState:
         else:
             self._model.overwrite(flat, flat_views, numbers, wire.floating, wire.views)
         self._model.forget()
+
+    def _require_finite(self, after: Parts) -> None:
+        """A step that went wrong is no commit: neither checkpoints nor other ranks get what came of it."""
+        if is_finite(after.parameters):
+            return
+        parts = zip(self._model.inventory.parameters, self._views_of(after), strict=False)
+        raise step_not_finite(next((name for name, view in parts if not is_finite(view)), ""))
 
     def _average(self, wire: Wire, shares: Sequence[Share], before: Parts, after: Parts) -> None:
         self._divide(wire, shares, after)
