@@ -292,7 +292,8 @@ def ranks_wanted(cohorts: Iterable[CohortConfig]) -> int:
 
 def _data_digest(job: Job) -> str:
     try:
-        return dataset_signature(job.dataset, job.batch_size, job.epochs, job.seed)
+        skips = job.reading.on_sample_error == "skip"
+        return dataset_signature(job.dataset, job.batch_size, job.epochs, job.seed, skips=skips)
     except Exception as error:
         text = f"The dataset could not be read ({type(error).__name__}: {error}): check the data directory."
         raise user_code(Ended.SCRIPT_RAISED, text, data=True) from error

@@ -10,6 +10,7 @@ import torch
 from fdl_api.wire import ParameterSpec
 from fdl_trainer import randomness
 from fdl_trainer.datasets import AbsentSampleError, length_of, probes_of, sample_of
+from fdl_trainer.loader.memory import is_out_of_memory
 from fdl_trainer.treefile import is_sharded
 
 PROBES = 8
@@ -63,11 +64,18 @@ def first_difference(
     return ""
 
 
-def dataset_signature(dataset: Any, batch_size: int, data_epochs: int, seed: int) -> str:
+def dataset_signature(dataset: Any, batch_size: int, data_epochs: int, seed: int, *, skips: bool = False) -> str:
     """SHA-256 (hex) over length, batch size, passes, seed and a few samples.
 
     Whole numbers, text and bytes count exactly, floating values by shape, type and rounded mean. Random augmentation
     is held still by a fixed seed; the random state of the process is as before afterwards.
+
+    Args:
+        dataset: the dataset.
+        batch_size: of the run.
+        data_epochs: passes.
+        seed: of the run.
+        skips: samples that cannot be read are left out in training, and so they are here, unless none can be read.
 
     Raises:
         TypeError: if it is not map-style.
@@ -75,6 +83,8 @@ def dataset_signature(dataset: Any, batch_size: int, data_epochs: int, seed: int
     """
     length = length_of(dataset)
     hasher = hashlib.sha256(f"fdl-data-1\n{length}\n{batch_size}\n{data_epochs}\n{seed}".encode())
+    read = 0
+    failure: Exception | None = None
     with randomness.held(seed=0):
         for index in probes_of(dataset, length, PROBES):
             try:
@@ -82,8 +92,17 @@ def dataset_signature(dataset: Any, batch_size: int, data_epochs: int, seed: int
             except AbsentSampleError:
                 hasher.update(b"\nabsent")
                 continue
+            except Exception as error:
+                if not skips or is_out_of_memory(error):
+                    raise
+                failure = error
+                hasher.update(b"\nunreadable")
+                continue
+            read += 1
             for part in _describe_sample(sample):
                 hasher.update(b"\n" + part)
+    if failure is not None and not read:
+        raise failure
     return hasher.hexdigest()
 
 

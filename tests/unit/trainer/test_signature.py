@@ -157,3 +157,20 @@ def test_tensors_and_their_dataset_are_the_same_data() -> None:
 def test_an_empty_dataset_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         sign(plain, length=0)
+
+
+def test_samples_that_are_left_out_are_left_out_here_too() -> None:
+    def some(index: int) -> Any:
+        if index == 0:
+            raise ValueError("a broken file")
+        return plain(index)
+
+    def none(index: int) -> Any:
+        raise ValueError("a broken file")
+
+    with pytest.raises(ValueError, match="a broken file"):
+        dataset_signature(Samples(some), 10, 2, 0)
+    digest = dataset_signature(Samples(some), 10, 2, 0, skips=True)
+    assert digest == dataset_signature(Samples(some), 10, 2, 0, skips=True) != sign(plain)
+    with pytest.raises(ValueError, match="a broken file"):
+        dataset_signature(Samples(none), 10, 2, 0, skips=True)
