@@ -44,6 +44,8 @@ class ClusterReason(StrEnum):
     INTERFACE_NOT_NAMED = "InterfaceNotNamed"
     INTERFACE_DOWN = "InterfaceDown"
     INTERFACE_UNKNOWN = "InterfaceUnknown"
+    MTU_DIFFERS = "MtuDiffers"
+    RDMA_DIFFERS = "RdmaDiffers"
     TAINT_REFUSED = "TaintRefused"
 
 

@@ -18,6 +18,7 @@ from fdl_api.network import sentences
 from fdl_api.nodes import NodeRecord
 from fdl_operator import clock
 from fdl_operator.plan import conditions, quarantine, table
+from fdl_operator.plan.findings import Seen
 
 COVERING = ("covers", "verified", "simulated")
 MAX_NODES = 5000
@@ -60,7 +61,7 @@ def describe(cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float) 
         _row(node, report, age, now, reasons.get(node.name)) for node, report in zip(probed, found, strict=False)
     )
     seen = [
-        conditions.Seen(node, row, report if is_fresh(report, age, now) else None)
+        Seen(node, row, report if is_fresh(report, age, now) else None)
         for node, row, report in zip(probed, rows, found, strict=False)
     ]
     counts = NodeCounts(

@@ -5,42 +5,20 @@ have neither times nor figures that move by themselves, so that nothing is writt
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fdl_api import labels
-from fdl_api.cluster import FdlClusterSpec, NodeStatus, Variant
+from fdl_api.cluster import FdlClusterSpec, Variant
 from fdl_api.coverage import smallest_cover
-from fdl_api.fabric import group_of
 from fdl_api.nccl import major_minor, order
-from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import ClusterCondition, ClusterReason
-from fdl_api.report import Report
 from fdl_api.run import Condition
 from fdl_operator import clock
 from fdl_operator.model import EventNote
+from fdl_operator.plan.fabric import fabric_known
+from fdl_operator.plan.findings import Finding, Seen, devices, listed
 
-MAX_NAMED = 10
-"""Nodes that a message names; the table of nodes has all of them."""
 MAX_MESSAGE = 4000
 LIBRARY = {"nvidia": "NCCL", "amd": "RCCL"}
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A node as the conditions look at it: its record, its row in the table, and its report while that is fresh."""
-
-    node: NodeRecord
-    row: NodeStatus
-    report: Report | None
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a condition says; ``holds`` is ``None`` where it cannot be known."""
-
-    holds: bool | None
-    reason: ClusterReason
-    message: str = ""
 
 
 def judge(
@@ -92,7 +70,7 @@ def nodes_ready(seen: Sequence[Seen]) -> Finding:
             causes.setdefault(_why_not_ready(each), []).append(each.row.name)
     if not causes:
         return Finding(True, ClusterReason.AS_EXPECTED, f"all {len(seen)} nodes with a prober are ready")
-    told = "; ".join(f"{_listed(names)}: {cause}" for cause, names in causes.items())
+    told = "; ".join(f"{listed(names)}: {cause}" for cause, names in causes.items())
     return Finding(False, ClusterReason.NODES_NOT_READY, f"new members are kept off {told}")
 
 
@@ -120,7 +98,7 @@ def nccl_consistent(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
 def _one_version(spec: FdlClusterSpec, seen: Sequence[Seen], vendor: str) -> Finding | None:
     """The finding for one vendor; ``None`` where no node has its devices."""
     library = LIBRARY[vendor]
-    offers = {each.row.name: _versions(spec, each, vendor) for each in seen if _devices(each.node, vendor)}
+    offers = {each.row.name: _versions(spec, each, vendor) for each in seen if devices(each.node, vendor)}
     if not offers:
         return None
     known = {name: offer for name, offer in offers.items() if offer}
@@ -129,19 +107,19 @@ def _one_version(spec: FdlClusterSpec, seen: Sequence[Seen], vendor: str) -> Fin
         sides: dict[str, list[str]] = {}
         for name, offer in known.items():
             sides.setdefault(", ".join(sorted(f"{version} ({offer[version]})" for version in offer)), []).append(name)
-        text = "; ".join(f"{versions} on {_listed(names)}" for versions, names in sorted(sides.items()))
+        text = "; ".join(f"{versions} on {listed(names)}" for versions, names in sorted(sides.items()))
         remedy = "no NCCL cohort can span them: use images of one major.minor, or give spec.variants[] an ncclBridge"
         return Finding(False, ClusterReason.VERSION_SKEW, f"{vendor} nodes load different {library}: {text}; {remedy}")
     unknown = [name for name, offer in offers.items() if not offer]
     if unknown:
         sentence = (
-            f"the {library} of {vendor} node {_listed(unknown)} is not known: no covering variant has had its deep "
+            f"the {library} of {vendor} node {listed(unknown)} is not known: no covering variant has had its deep "
             "check there, nor has it a ncclVersion in spec.variants"
         )
         return Finding(None, ClusterReason.VERSION_UNKNOWN, sentence)
     version = max(common, key=order)
     bridged = [name for name, offer in offers.items() if offer[version].endswith(", bridged")]
-    tail = f", bridged on {_listed(bridged)}" if bridged else ""
+    tail = f", bridged on {listed(bridged)}" if bridged else ""
     return Finding(True, ClusterReason.AS_EXPECTED, f"{library} {version} on all {len(offers)} {vendor} nodes{tail}")
 
 
@@ -176,12 +154,12 @@ def variant_coverage(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
     fewest = ", ".join(smallest_cover(covering, [variant.name for variant in spec.variants])) or "none"
     if gaps:
         sentence = (
-            f"no variant covers {_listed(gaps)}; add an image whose torch was built for it to spec.variants. "
+            f"no variant covers {listed(gaps)}; add an image whose torch was built for it to spec.variants. "
             f"The smallest set that covers the others: {fewest}"
         )
         return Finding(False, ClusterReason.NOT_COVERED, sentence)
     if waiting:
-        sentence = f"the probers have not judged the variants on {_listed(waiting)} yet"
+        sentence = f"the probers have not judged the variants on {listed(waiting)} yet"
         return Finding(None, ClusterReason.NOT_JUDGED, sentence)
     sentence = f"every node is covered; the smallest set of variants that does it: {fewest}"
     return Finding(True, ClusterReason.AS_EXPECTED, sentence)
@@ -190,7 +168,7 @@ def variant_coverage(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
 def _parts_of(seen: Sequence[Seen]) -> Iterator[tuple[Seen, str]]:
     """Each node with each vendor that it has devices of; with cpu where it has none."""
     for each in seen:
-        vendors = [vendor for vendor in labels.GPU_VENDORS if _devices(each.node, vendor)]
+        vendors = [vendor for vendor in labels.GPU_VENDORS if devices(each.node, vendor)]
         for vendor in vendors or ["cpu"]:
             yield each, vendor
 
@@ -217,9 +195,9 @@ def shared_volume_consistent(seen: Sequence[Seen]) -> Finding:
             contents.setdefault(sentinel.sha256[:12], []).append(name)
         else:
             errors.setdefault(sentinel.error or "no reason given", []).append(name)
-    problems = [f"the sentinel cannot be read on {_listed(names)} ({error})" for error, names in sorted(errors.items())]
+    problems = [f"the sentinel cannot be read on {listed(names)} ({error})" for error, names in sorted(errors.items())]
     if len(contents) > 1:
-        sides = "; ".join(f"{digest} on {_listed(names)}" for digest, names in sorted(contents.items()))
+        sides = "; ".join(f"{digest} on {listed(names)}" for digest, names in sorted(contents.items()))
         problems.append(
             f"nodes see different contents of the sentinel: {sides}; "
             "they mount different volumes, or one has a stale cache"
@@ -230,57 +208,8 @@ def shared_volume_consistent(seen: Sequence[Seen]) -> Finding:
     return Finding(True, ClusterReason.AS_EXPECTED, f"{len(files)} nodes see the same content")
 
 
-def fabric_known(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
-    """Whether each node that an NCCL cohort could share with another has a network interface that is there and up."""
-    asked = [
-        each
-        for vendor in labels.GPU_VENDORS
-        if len(own := [each for each in seen if _devices(each.node, vendor)]) > 1
-        for each in own
-    ]
-    nodes = {each.row.name: each for each in asked}
-    if not nodes:
-        return Finding(True, ClusterReason.NOT_NEEDED, "no two nodes have devices of one vendor")
-    groups = {name: group_of(each.node.labels, spec.fabric.groups) for name, each in sorted(nodes.items())}
-    unnamed = [name for name, group in groups.items() if group is None]
-    down: list[str] = []
-    unknown: list[str] = []
-    for name, group in groups.items():
-        if group is None:
-            continue
-        present = nodes[name].node.interfaces if nodes[name].report is not None else None
-        if present is None:
-            unknown.append(name)
-        elif group.socket_interface not in present:
-            down.append(
-                f"{name} ({group.socket_interface} of group {group.name}; it has {', '.join(present) or 'none'})"
-            )
-    if unnamed:
-        sentence = (
-            f"spec.fabric.groups names no network interface for {_listed(unnamed)}; "
-            "NCCL modes with members on several nodes need one"
-        )
-        return Finding(False, ClusterReason.INTERFACE_NOT_NAMED, sentence)
-    if down:
-        sentence = f"pods do not have the interface that spec.fabric.groups names, or it is down, on {_listed(down)}"
-        return Finding(False, ClusterReason.INTERFACE_DOWN, sentence)
-    if unknown:
-        return Finding(None, ClusterReason.INTERFACE_UNKNOWN, f"no fresh report lists interfaces of {_listed(unknown)}")
-    return Finding(True, ClusterReason.AS_EXPECTED, f"all {len(nodes)} nodes with devices have their interface")
-
-
 def _covering(spec: FdlClusterSpec, each: Seen, vendor: str) -> list[Variant]:
     return [variant for variant in spec.variants if variant.vendor == vendor and variant.name in each.row.variants]
-
-
-def _devices(node: NodeRecord, vendor: str) -> int:
-    text = node.labels.get(labels.count(vendor), "")
-    return int(text) if text.isdigit() else 0
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _condition(

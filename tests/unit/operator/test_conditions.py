@@ -8,7 +8,7 @@ import pytest
 
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.nodes import NodeRecord
-from fdl_api.report import Host, Interface, Report, Sentinel
+from fdl_api.report import Host, Interface, RdmaDevice, Report, Sentinel
 from fdl_api.run import Condition
 from fdl_operator.plan.cluster import ClusterRecord, describe
 from fdl_operator.plan.conditions import transitions
@@ -24,18 +24,25 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 def seen(
-    name: str, *, age: float = 10, sentinel: Sentinel | None = None, up: tuple[str, ...] = ("eth0",), **tags: str
+    name: str,
+    *,
+    age: float = 10,
+    sentinel: Sentinel | None = None,
+    up: tuple[str, ...] = ("eth0",),
+    mtu: int = 0,
+    rdma: tuple[RdmaDevice, ...] = (),
+    **tags: str,
 ) -> NodeRecord:
     """A node with a report; ``tags`` are labels below fdl.dev/, with ``__`` for a dot."""
     time = datetime.datetime.fromtimestamp(T0 - age, datetime.UTC)
-    host = Host(interfaces=tuple(Interface(name=each, up=True) for each in up))
+    host = Host(interfaces=tuple(Interface(name=each, up=True, mtu=mtu) for each in up), rdma=rdma)
     report = Report(node=name, time=time, ready=True, sentinel=sentinel, host=host)
     record = dataclasses.replace(node(name, **tags), report=report.render(), report_at=T0 - age)
     return dataclasses.replace(record, interfaces=up or None)
 
 
-def gpu(name: str, *, vendor: str = "nvidia", **tags: str) -> NodeRecord:
-    return seen(name, gpu_vendor=vendor, **{f"count__{vendor}": "2", **tags})
+def gpu(name: str, *, vendor: str = "nvidia", **more: Any) -> NodeRecord:
+    return seen(name, gpu_vendor=vendor, **{f"count__{vendor}": "2", **more})
 
 
 def cpu(name: str = "c", **more: Any) -> NodeRecord:
@@ -183,6 +190,24 @@ class TestFabric:
 
     def test_all_well(self) -> None:
         assert said("FabricKnown", gpu("a"), gpu("b"), fabric=self.GROUPS).status == "True"
+        alike = [gpu(name, mtu=9000, rdma=(RdmaDevice(name="mlx5_0", active_ports=1),)) for name in "ab"]
+        assert said("FabricKnown", *alike, fabric=self.GROUPS).status == "True"
+
+    def test_different_mtus_are_named_with_their_nodes(self) -> None:
+        nodes = [gpu("a", mtu=9000), gpu("b", mtu=1500), gpu("c", mtu=9000)]
+        found = said("FabricKnown", *nodes, fabric=self.GROUPS)
+        assert (found.status, found.reason) == ("False", "MtuDiffers")
+        assert "1500 on b; 9000 on a, c" in found.message and "one MTU" in found.message
+
+    def test_an_mtu_that_is_not_known_or_of_another_vendor_is_no_difference(self) -> None:
+        nodes = [gpu("a", mtu=9000), gpu("b"), gpu("m", vendor="amd", mtu=1500), gpu("n", vendor="amd", mtu=1500)]
+        assert said("FabricKnown", *nodes, fabric=self.GROUPS).status == "True"
+
+    def test_rdma_devices_that_only_some_have_are_named(self) -> None:
+        active, idle = RdmaDevice(name="mlx5_0", active_ports=1), RdmaDevice(name="mlx5_0")
+        found = said("FabricKnown", gpu("a", rdma=(active,)), gpu("b", rdma=(idle,)), fabric=self.GROUPS)
+        assert (found.status, found.reason) == ("False", "RdmaDiffers")
+        assert "mlx5_0 on a; none on b" in found.message and "NCCL_IB_HCA" in found.message
 
 
 class TestTransitions:

@@ -1,0 +1,43 @@
+"""What the conditions of FdlCluster are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fdl_api import labels
+from fdl_api.cluster import NodeStatus
+from fdl_api.nodes import NodeRecord
+from fdl_api.reasons import ClusterReason
+from fdl_api.report import Report
+
+MAX_NAMED = 10
+"""Nodes that a message names; the table of nodes has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A node as the conditions look at it: its record, its row in the table, and its report while that is fresh."""
+
+    node: NodeRecord
+    row: NodeStatus
+    report: Report | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a condition says; ``holds`` is ``None`` where it cannot be known."""
+
+    holds: bool | None
+    reason: ClusterReason
+    message: str = ""
+
+
+def devices(node: NodeRecord, vendor: str) -> int:
+    """Devices of a vendor that a node has."""
+    text = node.labels.get(labels.count(vendor), "")
+    return int(text) if text.isdigit() else 0
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a sentence, cut where there are many."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
