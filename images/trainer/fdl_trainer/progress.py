@@ -95,6 +95,7 @@ class Reporter:
             epoch=epoch,
             window=control.window,
             samples=control.samples,
+            skipped=control.ledger.skipped,  # the first report of a window moves the run's counts, whoever sends it
             data_epoch=control.data_epoch,
             final=control.finished,
         )
