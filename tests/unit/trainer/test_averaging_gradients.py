@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from fdl_api.run import ElcheSpec, Mode
 from fdl_trainer import ledger, plan, tail
-from fdl_trainer.averaging import Averaging, Gradients, ModelChangedError, ModelState, Share, memory
+from fdl_trainer.averaging import (
+    Averaging,
+    Gradients,
+    ModelChangedError,
+    ModelState,
+    Share,
+    UnsupportedModelError,
+    build,
+    memory,
+)
 from fdl_trainer.course import Course
 from fdl_trainer.ending import RunEndedError
 from fdl_trainer.exchange import Held, decide
@@ -570,3 +579,19 @@ def test_only_then_does_the_optimizer_go_with_the_commit() -> None:
     held = [Held(True, 8, 2), Held(True, 9, 2)]
     assert decide(held, with_optimizer=True).optimizer and not decide(held).optimizer
     assert not decide([Held(True, 9, 2)] * 2, with_optimizer=True).optimizer
+
+
+@pytest.mark.parametrize(("average", "refused"), [("gradients", True), ("parameters", False)])
+def test_an_optimizer_that_computes_gradients_itself_is_refused(average: str, refused: bool) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.LBFGS(model.parameters())
+    knobs = ElcheSpec.model_validate({"average": average})
+
+    def make() -> ModelState:
+        return build(model, optimizer, knobs, Mode.CPU_CADENCE, torch.device("cpu"))
+
+    if refused:
+        with pytest.raises(UnsupportedModelError, match=r"LBFGS computes gradients anew .* spec\.elche\.average"):
+            make()
+    else:
+        assert make().gradients is None

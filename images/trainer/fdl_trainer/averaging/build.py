@@ -1,11 +1,13 @@
 """A run's :class:`ModelState`: its settings, the place of its buffers, and the check that they fit."""
 
+import inspect
+
 import torch
 from torch import nn
 
 from fdl_api.run import ElcheSpec, Mode
 from fdl_trainer.averaging import memory, slots
-from fdl_trainer.averaging.inventory import take
+from fdl_trainer.averaging.inventory import UnsupportedModelError, take
 from fdl_trainer.averaging.live import elements
 from fdl_trainer.averaging.settings import Averaging
 from fdl_trainer.averaging.state import ModelState
@@ -36,10 +38,15 @@ def build(
         sharers: ranks that share the host's memory.
 
     Raises:
-        UnsupportedModelError: the model cannot be averaged.
+        UnsupportedModelError: the model cannot be averaged, or the optimizer cannot step with a mean gradient.
         NotEnoughMemoryError: its buffers do not fit.
     """
     averaging = Averaging.of(knobs)
+    if averaging.gradients and _needs_closure(optimizer):
+        raise UnsupportedModelError(
+            f"{type(optimizer).__name__} computes gradients anew within a step, and spec.elche.average is gradients: a "
+            "window has one mean gradient. Use another optimizer, or set spec.elche.average to parameters."
+        )
     place = device if mode.is_nccl else CPU
     staged = place.type != device.type
     inventory = take(model)
@@ -53,3 +60,9 @@ def build(
     count = elements(inventory.floating)
     memory.require(count, need, free_bytes(place, sharers), free_bytes(device) if staged else None)
     return ModelState(model, averaging, place, optimizer)
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it steps by a function of the script's only, as LBFGS does."""
+    parameter = inspect.signature(type(optimizer).step).parameters.get("closure")
+    return parameter is not None and parameter.default is inspect.Parameter.empty
