@@ -19,7 +19,7 @@ from bench.training import fdl_slice, machine
 from bench.training.catalog import BY_NAME, Method, knobs_or_refusal
 from bench.training.cohorts import COHORTS, places
 from bench.training.job import Job
-from bench.training.quality.tasks import TASKS, Comparison, Task, compare
+from bench.training.quality.tasks import ALONE, ALONE_WIDE, TASKS, Comparison, Task, compare
 from bench.training.rank import fork, preload
 from tools.loopback import LoopbackError, Zygote, wait_for
 
@@ -48,12 +48,13 @@ class Workshop:
         self._zygote.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def alone(self, task: Task, seed: int) -> tuple[float, float]:
-        """Figure and seconds of the fastest device alone."""
+    def alone(self, task: Task, seed: int, *, wide: bool = False) -> tuple[float, float]:
+        """Figure and seconds of the fastest device alone; ``wide``: with the batches of all ranks as one."""
         fastest = min(range(len(self._places)), key=lambda rank: self._places[rank].factor)
         folder = self._folder()
         job = self._jobs(task, seed, folder)[fastest]
-        pid = fork(replace(job, kind="quality alone", world=1), folder / "alone.log")
+        size = task.batch_size * (len(self._places) if wide else 1)
+        pid = fork(replace(job, kind="quality alone", world=1, batch_size=size), folder / "alone.log")
         try:
             wait_for(f"{task.name} alone", lambda: os.waitpid(pid, os.WNOHANG)[0], LIMIT)
         except BaseException:
@@ -152,11 +153,12 @@ def main() -> int:
 
 def _task(workshop: Workshop, task: Task, methods: Sequence[Method], seeds: Sequence[int]) -> list[Comparison]:
     """Seed by seed, so that an interruption leaves pairs."""
-    alone: dict[int, tuple[float, float]] = {}
+    bases: dict[str, dict[int, tuple[float, float]]] = {ALONE: {}, ALONE_WIDE: {}}
     own: dict[str, dict[int, tuple[float, float]]] = {method.name: {} for method in methods}
     for seed in seeds:
-        alone[seed] = workshop.alone(task, seed)
-        _say(f"{task.name} seed {seed}: alone {alone[seed][0]:.4f} in {alone[seed][1]:.0f} s")
+        for name, found in bases.items():
+            figure, seconds = found[seed] = workshop.alone(task, seed, wide=name == ALONE_WIDE)
+            _say(f"{task.name} seed {seed}: {name} {figure:.4f} in {seconds:.0f} s")
         for method in methods:
             try:
                 figure, seconds = own[method.name][seed] = workshop.fdl(task, method, seed)
@@ -165,9 +167,10 @@ def _task(workshop: Workshop, task: Task, methods: Sequence[Method], seeds: Sequ
                 continue
             _say(f"{task.name} seed {seed}: {method.name} {figure:.4f} in {seconds:.0f} s")
     return [
-        compare(task, name, [alone[seed] for seed in found], list(found.values()))
+        compare(task, name, against, [base[seed] for seed in found], list(found.values()))
         for name, found in own.items()
         if found
+        for against, base in bases.items()
     ]
 
 
@@ -175,9 +178,9 @@ def _line(one: Comparison) -> str:
     scale, unit = (1.0, "pp") if TASKS[one.task].figure == "accuracy" else (100.0, "%")
     worse = one.worse
     return (
-        f"{one.task:6s} {one.method:16s} worse by {scale * worse.value:+.2f} {unit} ({scale * worse.low:+.2f} to "
-        f"{scale * worse.high:+.2f}, {worse.count} seeds), allowed {scale * one.margin:.2f} {unit}: "
-        f"{'met' if one.met else 'MISSED'}; {one.speed_up:.2f} times as fast"
+        f"{one.task:6s} {one.method:16s} against {one.against:12s} worse by {scale * worse.value:+.2f} {unit} "
+        f"({scale * worse.low:+.2f} to {scale * worse.high:+.2f}, {worse.count} seeds), "
+        f"allowed {scale * one.margin:.2f} {unit}: {'met' if one.met else 'MISSED'}; {one.speed_up:.2f} times as fast"
     )
 
 

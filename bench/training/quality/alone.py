@@ -1,4 +1,4 @@
-"""One device that trains all samples by itself, with the same batches, rates and seeds."""
+"""One device that trains all samples by itself, with the same rates and seeds, and batches of the job's size."""
 
 import json
 import time
@@ -24,7 +24,7 @@ def train(job: Job) -> None:
     began = time.monotonic()
     for epoch in range(task.epochs):
         order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(1000 * job.seed + epoch))
-        for rows in torch.split(order, task.batch_size):
+        for rows in torch.split(order, job.batch_size):
             x, y = inputs.index_select(0, rows), targets.index_select(0, rows)
             set_rate(optimizer, task.rate * cosine(done / total))
             burner.burn(x, y)

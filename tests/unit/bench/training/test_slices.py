@@ -82,7 +82,9 @@ def test_worse_is_positive_for_less_accuracy_and_for_more_loss() -> None:
 
 
 def test_comparisons_are_paired_by_seed() -> None:
-    found = tasks.compare(tasks.TASKS["gpt"], "fdl", alone=[(2.0, 10.0), (3.0, 10.0)], own=[(2.01, 8.0), (3.0, 5.0)])
+    found = tasks.compare(
+        tasks.TASKS["gpt"], "fdl", tasks.ALONE, alone=[(2.0, 10.0), (3.0, 10.0)], own=[(2.01, 8.0), (3.0, 5.0)]
+    )
     assert found.worse.value == pytest.approx(0.0025)
     assert found.met
     assert found.speed_up == pytest.approx((1.25 + 2.0) / 2)
