@@ -9,7 +9,7 @@ import yaml
 from fdl_cli.demo import setup
 from fdl_cli.demo.kube import DemoError, Tools
 from tests.e2e import conftest
-from tests.e2e.support import build
+from tests.e2e.support import build, fleet
 from tests.e2e.support.kube import Kube, until
 
 CHART = str(setup.checkout() / "charts" / "fdl")
@@ -64,6 +64,18 @@ def test_values_reach_the_pods(tools: Tools) -> None:
     assert environment["FDL_IMAGE_PULL_SECRETS"] == "reg"
     assert prober["runtimeClassName"] == "nvidia"
     assert "runtimeClassName" not in probers["fdl-prober"]
+
+
+def test_a_claim_that_probers_mount_twice_is_read_only_at_one_mount_only(tools: Tools) -> None:
+    """Said in the volume, it would hold for both: the kubelet mounts a pod's claim once."""
+    for prober in (o for o in rendered(tools, "--set", ",".join(fleet.VALUES)) if o["kind"] == "DaemonSet"):
+        pod = prober["spec"]["template"]["spec"]
+        assert [v["persistentVolumeClaim"] for v in pod["volumes"] if "persistentVolumeClaim" in v] == [
+            {"claimName": fleet.PROBED},
+            {"claimName": fleet.PROBED},
+        ]
+        mounts = {mount["name"]: mount.get("readOnly") for mount in pod["containers"][0]["volumeMounts"]}
+        assert (mounts["sentinel"], mounts["volume-0"]) == (True, False)
 
 
 def test_the_operators_pod_fits_pod_security_restricted(kube: Kube, tools: Tools, namespace: str) -> None:
