@@ -104,7 +104,13 @@ def full_status() -> dict[str, Any]:
         "replicas": 2,
         "selector": "fdl.dev/run=run",
         "attempt": 1,
-        "summary": {"members": "1/2", "progress": "42%", "goodput": "0.93"},
+        "summary": {
+            "members": "1/2",
+            "progress": "42%",
+            "goodput": "0.93",
+            "reason": "ReplacingMember",
+            "message": "training goes on without cpu-0",
+        },
         "members": [
             {
                 "name": "run-cpu-0-1",
@@ -121,7 +127,9 @@ def full_status() -> dict[str, Any]:
         ],
         "cohorts": [{"name": "cpu", "wanted": 2, "ready": 1, "variant": "cpu", "nccl": "2.27"}],
         "counters": {"app": 1, "infrastructure": 2, "preemption": 3, "coordinator": 4},
-        "seatCounters": [{"seat": "cpu-0", "app": 1, "infrastructure": 2, "preemption": 3}],
+        "seatCounters": [
+            {"seat": "cpu-0", "app": 1, "infrastructure": 2, "preemption": 3, "inARow": 2, "endedAt": time}
+        ],
         "nextIncarnations": {"cpu-0": 2},
         "coordinator": {"incarnation": 1, "podName": "run-coordinator-1", "podUid": "p", "node": "n"},
         "training": {
@@ -160,7 +168,8 @@ def full_status() -> dict[str, Any]:
             },
             "checkpointProblem": "full",
             "refusals": [{"member": "m", "reason": "ModelMismatch", "message": "s", "permanent": True}],
-            "ranks": [{"member": "m", "localRank": 0, "msPerBatch": 4.5, "quota": 7, "share": 0.5}],
+            "ranks": [{"member": "m", "localRank": 0, "msPerBatch": 4.5, "quota": 7, "share": 0.5, "data": "resident"}],
+            "notes": ["3 shares for 2 ranks"],
             "lastHeard": time,
         },
         "templateHash": "h",
@@ -270,7 +279,7 @@ def test_kubectl_scales_prints_and_finds_runs_by_every_name(crds: ApiServer, nam
     assert beyond.returncode == 0, "a wish beyond the bounds is clamped by the operator, not refused"
 
     header, line = kubectl(crds, "-n", namespace, "get", "fdl").stdout.splitlines()[:2]
-    assert header.split() == ["NAME", "PHASE", "MODE", "MEMBERS", "PROGRESS", "GOODPUT", "AGE"]
+    assert header.split() == ["NAME", "PHASE", "MODE", "MEMBERS", "PROGRESS", "GOODPUT", "REASON", "AGE"]
     assert line.split()[:4] == ["fdlrun.fdl.dev/run", "Running", "cpu-cadence", "2/2"]
 
 
