@@ -320,7 +320,8 @@ def test_volumes_are_mounted_as_they_are_used(crds: ApiServer) -> None:
         mounts = {mount["mountPath"]: mount.get("readOnly") for mount in container["volumeMounts"]}
         assert (mounts["/volumes/0"], mounts["/volumes/1"]) == (True, False)
         claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in pod["volumes"]}
-        assert claims["volume-1"] == {"claimName": "c", "readOnly": False}
+        # Not read-only there: of a claim that is in two volumes of a pod, the kubelet takes either word for both.
+        assert (claims["volume-0"], claims["volume-1"]) == ({"claimName": "d"}, {"claimName": "c"})
 
 
 # --- the prober -----------------------------------------------------------------------------------------------------
@@ -407,7 +408,8 @@ def prober_calls(release: Installed) -> int:
     """Requests of the prober's account, counted by the server."""
     user = f"system:serviceaccount:{release.namespace}:{release.account}"
     lines = (json.loads(line) for line in release.admin.audit_log.read_text().splitlines())
-    return sum(line["user"]["username"] == user and line["stage"] == "ResponseComplete" for line in lines)
+    # A request that was turned away before anybody knew whose it was has no user.
+    return sum(line["user"].get("username") == user and line["stage"] == "ResponseComplete" for line in lines)
 
 
 async def test_an_old_report_is_renewed(installed: Installed, cluster: str, tmp_path: Path) -> None:
