@@ -255,9 +255,9 @@ def until(text: str, lines: list[str], stream: Any) -> None:
 def test_watch_shows_a_change_and_ends_by_what_was_last_seen(cluster: ApiServer) -> None:
     words = ["probe", "--watch", "--interval", "1", "--node", "cli-good", "--kubeconfig", str(cluster.kubeconfig)]
     lines: list[str] = []
-    with subprocess.Popen(
-        [sys.executable, "-m", "fdl_cli.main", *words], stdout=subprocess.PIPE, text=True
-    ) as watching:
+    # Where tests run in the background, interrupts are ignored, and a program that is started ignores them too.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "fdl_cli.main", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
         try:
             until("1 of 1 nodes ready", lines, watching.stdout)
             change = {"metadata": {"labels": {labels.READY: "false"}}}
