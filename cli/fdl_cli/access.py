@@ -182,6 +182,11 @@ def connect(kubeconfig: str = "", context: str = "") -> Access:
         raise AccessError(
             f"the kubeconfig cannot be used: {_root(error)}; check --kubeconfig and KUBECONFIG"
         ) from error
+    except (TypeError, AttributeError, KeyError) as error:  # what the client meets in YAML that is something else
+        raise AccessError(
+            "the kubeconfig cannot be used: it is YAML and no kubeconfig (kind: Config, with clusters, users and "
+            "contexts); check --kubeconfig and KUBECONFIG"
+        ) from error
     namespace = str((chosen.get("context") or {}).get("namespace") or "default")
     return Access(client.ApiClient(settings), str(chosen["name"]), namespace)
 

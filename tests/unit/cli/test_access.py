@@ -49,6 +49,23 @@ def test_a_kubeconfig_that_is_not_there_or_is_none_is_named(tmp_path: Path) -> N
         connect(str(tmp_path / "bad"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x\n",
+        "- 1\n",
+        "contexts: 3\ncurrent-context: a\n",
+        "contexts: [3]\ncurrent-context: a\n",
+        "contexts: [{name: a, context: x}]\ncurrent-context: a\n",
+        "kind: Config\nclusters: x\ncontexts: [{name: a, context: {cluster: c, user: u}}]\ncurrent-context: a\n",
+    ],
+)
+def test_yaml_that_is_no_kubeconfig_is_told_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other").write_text(text)
+    with pytest.raises(AccessError, match=r"the kubeconfig cannot be used: .*check --kubeconfig"):
+        connect(str(tmp_path / "other"))
+
+
 def test_an_unknown_context_names_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match=r"has no context 'x' \(it has: far\)"):
         connect(kubeconfig(tmp_path), "x")
