@@ -14,9 +14,9 @@ from fdl_api import labels, names
 from fdl_api.run import FdlRunSpec
 from fdl_api.version import GROUP_VERSION
 from fdl_operator import client as api
-from fdl_operator import clock
 from fdl_operator.build import objects, pki, pods
 from fdl_operator.build.common import Body
+from fdl_operator.build.events import event
 from fdl_operator.build.runconfig import run_config
 from fdl_operator.client import ApiError, Client, Resource
 from fdl_operator.model import (
@@ -145,25 +145,14 @@ class Actor:
         return record
 
     async def _event(self, run: RunRecord, note: EventNote, now: float) -> None:
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"generateName": f"{run.name[:40]}-", "namespace": run.namespace},
-            "eventTime": clock.render_micro(now),
-            "reportingController": labels.FIELD_MANAGER,
-            "reportingInstance": self._settings.identity[:128],
-            "action": note.action,
-            "reason": note.reason[:128],
-            "note": note.message[:1024],
-            "type": "Warning" if note.warning else "Normal",
-            "regarding": {
-                "apiVersion": GROUP_VERSION,
-                "kind": "FdlRun",
-                "name": run.name,
-                "namespace": run.namespace,
-                "uid": run.uid,
-            },
+        regarding = {
+            "apiVersion": GROUP_VERSION,
+            "kind": "FdlRun",
+            "name": run.name,
+            "namespace": run.namespace,
+            "uid": run.uid,
         }
+        body = event(note, regarding, run.namespace, self._settings.identity, now)
         try:
             await self._client.create(api.EVENTS, run.namespace, body)
         except ApiError as error:

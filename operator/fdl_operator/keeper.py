@@ -10,7 +10,7 @@ from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import ClusterReason
 from fdl_api.version import GROUP_VERSION
 from fdl_operator import client as api
-from fdl_operator import clock
+from fdl_operator.build.events import event
 from fdl_operator.client import ApiError, Client
 from fdl_operator.model import EventNote
 from fdl_operator.plan import conditions, quarantine
@@ -106,24 +106,8 @@ class ClusterKeeper:
         await self._event(cluster, EventNote(ClusterReason.TAINT_REFUSED, text, warning=True), now)
 
     async def _event(self, cluster: ClusterRecord, note: EventNote, now: float) -> None:
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"generateName": f"{cluster.name}-", "namespace": EVENT_NAMESPACE},
-            "eventTime": clock.render_micro(now),
-            "reportingController": labels.FIELD_MANAGER,
-            "reportingInstance": self._settings.identity[:128],
-            "action": note.action,
-            "reason": note.reason[:128],
-            "note": note.message[:1024],
-            "type": "Warning" if note.warning else "Normal",
-            "regarding": {
-                "apiVersion": GROUP_VERSION,
-                "kind": "FdlCluster",
-                "name": cluster.name,
-                "uid": cluster.uid,
-            },
-        }
+        regarding = {"apiVersion": GROUP_VERSION, "kind": "FdlCluster", "name": cluster.name, "uid": cluster.uid}
+        body = event(note, regarding, EVENT_NAMESPACE, self._settings.identity, now)
         try:
             await self._client.create(api.EVENTS, EVENT_NAMESPACE, body)
         except ApiError as error:

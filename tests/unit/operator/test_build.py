@@ -16,12 +16,13 @@ from fdl_api import names
 from fdl_api.placement import Placement
 from fdl_api.runconfig import MemberEnv, RunConfig
 from fdl_operator.build import objects, pki, pods
+from fdl_operator.build.events import event
 from fdl_operator.build.overlay import merge_pod
 from fdl_operator.build.runconfig import run_config
-from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember
+from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, EventNote
 from fdl_operator.settings import Settings
 
-from .builders import UID, World
+from .builders import T0, UID, World
 
 SETTINGS = Settings(operator_image="reg/operator:1", image_pull_secrets=("pull",))
 PLACEMENT = Placement("cuda", "reg/cuda:1", (("fdl.dev/vendor.nvidia", ("true",)),), ("old-node",))
@@ -354,3 +355,12 @@ class TestKeys:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "crt", tmp_path / "key")
         public = x509.load_pem_x509_certificate(keys.certificate.encode()).public_key()
         assert isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name == "secp256r1"
+
+
+def test_an_event_keeps_to_what_the_api_server_takes() -> None:
+    regarding = {"apiVersion": "fdl.dev/v1alpha1", "kind": "FdlRun", "name": "r" * 63, "uid": UID}
+    body = event(EventNote("R" * 200, "m" * 2000, warning=True), regarding, "ns", "i" * 200, T0)
+    assert body["metadata"] == {"generateName": f"{'r' * 40}-", "namespace": "ns"} and body["regarding"] is regarding
+    assert (len(body["reason"]), len(body["note"]), len(body["reportingInstance"])) == (128, 1024, 128)
+    assert (body["type"], body["eventTime"]) == ("Warning", "2027-01-15T08:00:00.000000Z")
+    assert event(EventNote("R", "m"), regarding, "ns", "i", T0)["type"] == "Normal"
