@@ -4,6 +4,17 @@ from typing import Final
 
 from fdl_api.checks.model import CheckInfo, Finding
 
+_STALE_MOUNT: Final = Finding(
+    "stale",
+    "fail",
+    "transient",
+    "the file server no longer knows the mount (stale NFS handle)",
+    "Mount the volume anew on this node; pods that use it have to be made anew.",
+    blocking=True,
+)
+_CHECK_SERVER: Final = "Check the volume's server and the network to it; the prober looks again."
+_RUN_TIME_SERVICE: Final = "Run a time service (chrony, systemd-timesyncd) on this node."
+
 INTERFACES: Final = CheckInfo(
     "interfaces",
     "fabric",
@@ -129,14 +140,7 @@ DATA_PATH: Final = CheckInfo(
             "Mount it for writing, or name another volume for checkpoints.",
             blocking=True,
         ),
-        Finding(
-            "stale",
-            "fail",
-            "transient",
-            "the file server no longer knows the mount (stale NFS handle)",
-            "Mount the volume anew on this node; pods that use it have to be made anew.",
-            blocking=True,
-        ),
+        _STALE_MOUNT,
         Finding(
             "broken",
             "fail",
@@ -150,7 +154,7 @@ DATA_PATH: Final = CheckInfo(
             "unknown",
             "transient",
             "the look did not end within its time limit: the file server does not answer",
-            "Check the volume's server and the network to it; the prober looks again.",
+            _CHECK_SERVER,
             blocking=True,
         ),
     ),
@@ -168,20 +172,13 @@ SHARED_VOLUME: Final = CheckInfo(
             "Check prober.sentinel in the chart's values, and the volume's mount on this node.",
             blocking=True,
         ),
-        Finding(
-            "stale",
-            "fail",
-            "transient",
-            "the file server no longer knows the mount (stale NFS handle)",
-            "Mount the volume anew on this node; pods that use it have to be made anew.",
-            blocking=True,
-        ),
+        _STALE_MOUNT,
         Finding(
             "no-answer",
             "unknown",
             "transient",
             "reading did not end within its time limit: the file server does not answer",
-            "Check the volume's server and the network to it; the prober looks again.",
+            _CHECK_SERVER,
             blocking=True,
         ),
     ),
@@ -231,14 +228,14 @@ CLOCK: Final = CheckInfo(
             "warn",
             "transient",
             "more than 2 s",
-            "Run a time service (chrony, systemd-timesyncd) on this node.",
+            _RUN_TIME_SERVICE,
         ),
         Finding(
             "far-off",
             "fail",
             "transient",
             "more than 30 s",
-            "Run a time service (chrony, systemd-timesyncd) on this node.",
+            _RUN_TIME_SERVICE,
             blocking=True,
         ),
     ),
