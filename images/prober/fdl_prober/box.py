@@ -12,6 +12,7 @@ from fdl_api.nccl_env import CONF_FILES, parse_conf
 from fdl_prober import libraries, limits, ports
 from fdl_prober.limits import Limits
 from fdl_prober.ports import Listener
+from fdl_prober.text import word
 
 _TAG = re.compile(r"manylinux_(\d+)_(\d+)_|manylinux(1|2010|2014)_")
 _LEGACY = {"1": (2, 5), "2010": (2, 12), "2014": (2, 17)}
@@ -99,10 +100,7 @@ def torch() -> Torch | None:
         package = importlib.metadata.distribution("torch")
     except (ImportError, ValueError, importlib.metadata.PackageNotFoundError):
         return None
-    try:
-        text = Path(spec.origin).with_name("version.py").read_text() if spec and spec.origin else ""
-    except OSError:
-        text = ""
+    text = word(Path(spec.origin).with_name("version.py")) if spec and spec.origin else ""
     return Torch(package.version.partition("+")[0], parse_build(text), needed_glibc(package.read_text("WHEEL") or ""))
 
 

@@ -8,32 +8,24 @@ from pathlib import Path
 
 from fdl_api.report import Host
 from fdl_prober import libraries, limits, net
+from fdl_prober.text import word
 
 
 def memory_bytes(proc: Path) -> int:
     """Total memory from ``meminfo``, in bytes; 0 when it does not say."""
-    try:
-        match = re.search(r"^MemTotal:\s+(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
+    match = re.search(r"^MemTotal:\s+(\d+) kB", word(proc / "meminfo"), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0
 
 
 def cpu_model(proc: Path) -> str:
     """Name of the processor; the machine type where ``cpuinfo`` names none (arm64)."""
-    try:
-        match = re.search(r"^model name\s*:\s*(.+)$", (proc / "cpuinfo").read_text(errors="replace"), re.MULTILINE)
-    except OSError:
-        match = None
+    match = re.search(r"^model name\s*:\s*(.+)$", word(proc / "cpuinfo"), re.MULTILINE)
     return match[1].strip() if match else platform.machine()
 
 
 def boot_id(proc: Path) -> str:
     """What tells one start of the machine from the next; empty when the kernel does not say."""
-    try:
-        return (proc / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return word(proc / "sys/kernel/random/boot_id")
 
 
 def observe(sysfs: Path, proc: Path, roots: Iterable[str]) -> Host:

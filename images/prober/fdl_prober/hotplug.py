@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fdl_prober.nvml import FOLDERS, LIBRARY
 from fdl_prober.settings import LOADER, Settings
+from fdl_prober.text import word
 
 Mark = tuple[str, tuple[str, ...], int]
 _KFD = ("class/kfd/kfd/topology/generation_id", "class/kfd/kfd/topology/nodes")
@@ -33,11 +34,7 @@ def _mark(path: Path, prefixes: tuple[str, ...] = ()) -> Mark:
 
 def _topology(sysfs: Path) -> list[Mark]:
     """The topology's count of its own changes, whose file has no change time, and its nodes."""
-    try:
-        generation = (sysfs / _KFD[0]).read_text()
-    except OSError:
-        generation = ""
-    return [(_KFD[0], (generation,), 0), _mark(sysfs / _KFD[1])]
+    return [(_KFD[0], (word(sysfs / _KFD[0]),), 0), _mark(sysfs / _KFD[1])]
 
 
 def marks(settings: Settings, simulated: bool) -> tuple[Mark, ...]:
