@@ -10,7 +10,7 @@ from fdl_api.coverage import Kernels, auto_variant, covered, lowest
 from fdl_api.report import DeepResult, Report
 from fdl_prober import checks, deep
 from fdl_prober.checks.nccl import major_minor
-from fdl_prober.facts import Facts, fingerprints, known_kernels, spoken
+from fdl_prober.facts import Facts, known_kernels, spoken
 
 
 def label_value(text: str) -> str:
@@ -136,7 +136,7 @@ def report(facts: Facts, now: datetime) -> Report:
         drivers=dict(facts.drivers),
         devices=facts.devices,
         gone=facts.gone,
-        fingerprints=fingerprints(facts.devices, facts.drivers, facts.host),
+        fingerprints=dict(facts.fingerprints),
         sentinel=facts.sentinel,
         checks=results,
         deep=dict(facts.deep),

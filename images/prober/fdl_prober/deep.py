@@ -11,7 +11,7 @@ from typing import Any, Final
 from fdl_api import labels
 from fdl_api.coverage import covered
 from fdl_api.report import DeepFacts, DeepResult, DeepWanted, Outcome, deep_pod_name
-from fdl_prober.facts import Facts, fingerprints, image_to_check, known_kernels
+from fdl_prober.facts import Facts, image_to_check, known_kernels
 
 RETRY_FIRST: Final = timedelta(minutes=10)
 RETRY_LAST: Final = timedelta(hours=6)
@@ -144,7 +144,6 @@ def retry_due(result: DeepResult, now: datetime) -> bool:
 
 def wanted(facts: Facts, now: datetime) -> tuple[DeepWanted, ...]:
     """The deep checks that would add to what is known: of variants that cover this node and were not checked yet."""
-    own = fingerprints(facts.devices, facts.drivers, facts.host)
     found = []
     for variant in facts.variants:
         result = facts.deep.get(variant.name)
@@ -162,7 +161,7 @@ def wanted(facts: Facts, now: datetime) -> tuple[DeepWanted, ...]:
                 variant=variant.name,
                 vendor=variant.vendor,
                 image=image,
-                fingerprint=own[variant.vendor],
+                fingerprint=facts.fingerprints[variant.vendor],
                 devices=len(archs),
                 attempt=result.failures if result else 0,
                 simulated=facts.simulated and variant.vendor != "cpu",

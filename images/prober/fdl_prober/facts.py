@@ -22,6 +22,7 @@ class Facts:
         simulated: whether its devices are simulated.
         devices: GPUs that a driver answers for.
         drivers: state of each GPU vendor's driver.
+        fingerprints: of each vendor's hardware and driver, by vendor (:func:`fingerprints`).
         plugged: vendors whose GPUs are there, driver or not.
         gone: devices that were there since the machine started and are not any more.
         seen: the observation itself, for what needs no bringing over.
@@ -39,6 +40,7 @@ class Facts:
     simulated: bool = False
     devices: tuple[Device, ...] = ()
     drivers: Mapping[str, Driver] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
     plugged: frozenset[str] = frozenset()
     gone: tuple[GoneDevice, ...] = ()
     seen: Observation = field(default_factory=Observation)
@@ -206,6 +208,7 @@ def gather(
         simulated=simulated,
         devices=devices,
         drivers=drivers,
+        fingerprints=own,
         plugged=frozenset(seen.plugged) | {device.vendor for device in devices},
         gone=history.gone(known, devices, answering),
         seen=seen,
