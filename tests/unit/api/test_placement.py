@@ -9,32 +9,12 @@ from fdl_api import labels
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Cluster, Placement, Unplaced, Variant, candidates, lack, lacks, place
 from fdl_api.run import Cohort, TrainerSpec
-
-T0 = 1_800_000_000.0
-VARIANTS = (
-    Variant("cpu", "cpu", "reg/trainer-cpu:1"),
-    Variant("cuda", "nvidia", "reg/trainer-cuda:1", ("sm_90",)),
-    Variant("rocm", "amd", "reg/trainer-rocm:1", ("gfx942",)),
-)
+from tests.unit.nodes import T0, VARIANTS, node
 
 TRAINER = TrainerSpec.model_validate({"source": {"image": {"path": "/app/train.py"}}})
 H200 = {"vendor__nvidia": "true", "variant__cuda": "covers", "gpu_vendor": "nvidia"}
 MI300 = {"vendor__amd": "true", "variant__rocm": "verified", "gpu_vendor": "amd"}
 FAKE = {"vendor__nvidia": "true", "variant__cuda": "simulated", "simulated": "true"}
-
-
-def node(name: str = "n1", *, ready: bool = True, report_age: float | None = 1.0, **tags: str) -> NodeRecord:
-    """A ready CPU node. ``tags`` are labels below fdl.dev/, with ``__`` for a dot."""
-    own = {labels.DOMAIN + key.replace("__", ".").replace("_", "-"): text for key, text in tags.items()}
-    if report_age is not None:
-        own.setdefault(labels.READY, "true")
-    return NodeRecord(
-        name=name,
-        uid=f"uid-{name}",
-        labels=own,
-        ready=ready,
-        report_at=None if report_age is None else T0 - report_age,
-    )
 
 
 def cohort(vendor: str = "cpu", **more: Any) -> Cohort:

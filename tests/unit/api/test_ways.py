@@ -10,8 +10,9 @@ from fdl_api.nccl import common_version
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Cluster, Communicator, Placement, Unplaced, Variant, options
 from fdl_api.run import Cohort, Toleration
+from tests.unit.nodes import T0, node
 
-from .test_placement import T0, TRAINER, cohort, node
+from .test_placement import TRAINER, cohort
 
 BRIDGE = NcclBridge.model_validate({"image": "reg/nccl:228", "version": "2.28.3"})
 CUDA = Variant("cuda", "nvidia", "reg/cuda:1")

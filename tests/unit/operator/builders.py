@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from fdl_api import labels, names
 from fdl_api.cluster import SocketInterface
 from fdl_api.nodes import NodeRecord
-from fdl_api.placement import Variant
 from fdl_api.run import Condition, FdlRunSpec, FdlRunStatus
 from fdl_api.termination import Cause, Termination
 from fdl_api.wire import CheckpointState, MemberState, Outcome, State
@@ -31,16 +30,10 @@ from fdl_operator.model import (
 )
 from fdl_operator.plan import plan
 from fdl_operator.settings import Limits
+from tests.unit.nodes import T0, VARIANTS, node
 
-T0 = 1_800_000_000.0
 UID = "0f0e0d0c-1111-2222-3333-444455556666"
 A = TypeVar("A")
-
-VARIANTS = (
-    Variant("cpu", "cpu", "reg/trainer-cpu:1"),
-    Variant("cuda", "nvidia", "reg/trainer-cuda:1", ("sm_90",)),
-    Variant("rocm", "amd", "reg/trainer-rocm:1", ("gfx942",)),
-)
 
 
 def spec(**changes: Any) -> FdlRunSpec:
@@ -52,20 +45,6 @@ def spec(**changes: Any) -> FdlRunSpec:
         "checkpoint": {"claim": "ckpt"},
     }
     return FdlRunSpec.model_validate(base | changes)
-
-
-def node(name: str = "n1", *, ready: bool = True, report_age: float | None = 1.0, **tags: str) -> NodeRecord:
-    """A ready CPU node. ``tags`` are labels below fdl.dev/, with ``__`` for a dot."""
-    own = {labels.DOMAIN + key.replace("__", ".").replace("_", "-"): text for key, text in tags.items()}
-    if report_age is not None:
-        own.setdefault(labels.READY, "true")
-    return NodeRecord(
-        name=name,
-        uid=f"uid-{name}",
-        labels=own,
-        ready=ready,
-        report_at=None if report_age is None else T0 - report_age,
-    )
 
 
 def said(cause: Cause, reason: str, message: str = "because", *, permanent: bool = False) -> str:
@@ -140,9 +119,9 @@ class World:
         Probers go on reporting, except on nodes in ``unprobed``.
         """
         self.now += seconds
-        for name, node in self.nodes.items():
-            if node.report_at is not None and name not in self.unprobed:
-                self.nodes[name] = dataclasses.replace(node, report_at=node.report_at + seconds)
+        for name, each in self.nodes.items():
+            if each.report_at is not None and name not in self.unprobed:
+                self.nodes[name] = dataclasses.replace(each, report_at=each.report_at + seconds)
         actions = self.plan()
         for action in actions:
             self._happen(action)

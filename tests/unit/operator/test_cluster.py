@@ -14,8 +14,7 @@ from fdl_operator.deepcheck import MAX_AT_ONCE, PENDING_SECONDS, decide, pod
 from fdl_operator.model import PodPhase, PodRecord
 from fdl_operator.plan.cluster import ClusterRecord, describe
 from fdl_operator.settings import Settings
-
-from .builders import T0, node
+from tests.unit.nodes import T0, node, node_of
 
 WISH = DeepWanted(variant="cuda", vendor="nvidia", image="reg/cuda:1", fingerprint="f", devices=2)
 SPEC = FdlClusterSpec()
@@ -28,7 +27,7 @@ def record(status: FdlClusterStatus | None = None) -> ClusterRecord:
 def reported(name: str = "g", *, age: float = 10, checks: Any = (), wishes: Any = (), **tags: str) -> NodeRecord:
     time = datetime.datetime.fromtimestamp(T0 - age, datetime.UTC)
     report = Report(node=name, time=time, ready=True, checks=tuple(checks), deep_wanted=tuple(wishes))
-    return dataclasses.replace(node(name, **tags), report=report.render(), report_at=T0 - age)
+    return node_of(report, **tags)
 
 
 def rows(*nodes: NodeRecord) -> Any:
@@ -73,7 +72,7 @@ class TestTable:
         def seen(name: str, digest: str) -> NodeRecord:
             time = datetime.datetime.fromtimestamp(T0 - 1, datetime.UTC)
             report = Report(node=name, time=time, ready=True, sentinel=Sentinel(path="/data/ok", sha256=digest))
-            return dataclasses.replace(node(name), report=report.render(), report_at=T0 - 1)
+            return node_of(report)
 
         def judged(*nodes: NodeRecord) -> tuple[str, str]:
             return state(describe(record(), nodes, T0), "SharedVolumeConsistent")

@@ -12,8 +12,7 @@ from fdl_api.report import Host, Interface, RdmaDevice, Report, Sentinel
 from fdl_api.run import Condition
 from fdl_operator.plan.cluster import ClusterRecord, describe
 from fdl_operator.plan.conditions import transitions
-
-from .builders import T0, node
+from tests.unit.nodes import T0, node_of
 
 VARIANTS: list[dict[str, Any]] = [
     {"name": "cpu", "vendor": "cpu", "image": "reg/cpu:1"},
@@ -37,8 +36,7 @@ def seen(
     time = datetime.datetime.fromtimestamp(T0 - age, datetime.UTC)
     host = Host(interfaces=tuple(Interface(name=each, up=True, mtu=mtu) for each in up), rdma=rdma)
     report = Report(node=name, time=time, ready=True, sentinel=sentinel, host=host)
-    record = dataclasses.replace(node(name, **tags), report=report.render(), report_at=T0 - age)
-    return dataclasses.replace(record, interfaces=up or None)
+    return dataclasses.replace(node_of(report, **tags), interfaces=up or None)
 
 
 def gpu(name: str, *, vendor: str = "nvidia", **more: Any) -> NodeRecord:

@@ -13,8 +13,9 @@ from fdl_api.report import DeepResult, Report
 from fdl_operator import clock
 from fdl_operator.plan.cluster import ClusterRecord, describe
 from fdl_operator.plan.quarantine import patch, quarantine, taint_changes
+from tests.unit.nodes import T0, node, node_of
 
-from .builders import T0, World, node
+from .builders import World
 
 HOUR = 3600.0
 
@@ -27,7 +28,7 @@ def failing(name: str, wrong: int, *, ago: float = 60, **more: Any) -> tuple[Nod
     result = result.model_copy(update={"wrong": wrong, "wrong_at": at})
     time = datetime.datetime.fromtimestamp(T0 - 5, datetime.UTC)
     report = Report(node=name, time=time, ready=True, deep={"cuda": result})
-    return dataclasses.replace(node(name), report=report.render(), report_at=T0 - 5), report
+    return node_of(report), report
 
 
 def spec(**section: Any) -> FdlClusterSpec:
