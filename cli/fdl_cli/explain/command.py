@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Cluster
 from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_cli import access
@@ -74,7 +75,7 @@ def explain_run(where: Access, namespace: str, name: str) -> Callable[[int], Ren
         )
     run = _run(item)
     items = where.items("/api/v1/nodes")
-    cluster = _context(where, items)
+    cluster = _context(where, rows.records(items), where.get(access.CLUSTER), time.time())
     spaces = _Spaces(where, items)
     order = sorted(cluster.nodes, key=rows.natural)
     views = [judge.view(run, cohort, cluster, order, spaces.of) for cohort in run.spec.cohorts]
@@ -89,10 +90,11 @@ def explain_node(where: Access, namespace: str, name: str) -> Callable[[int], Re
         AccessError: it cannot be read, or there is none.
     """
     items = where.items("/api/v1/nodes")
-    cluster = _context(where, items)
+    nodes, found_cluster, now = rows.records(items), where.get(access.CLUSTER), time.time()
+    cluster = _context(where, nodes, found_cluster, now)
     if name not in cluster.nodes:
         raise AccessError(f"{where.where} has no node {name!r}; see kubectl get nodes")
-    survey = rows.survey(items, where.get(access.CLUSTER), None, time.time(), name)
+    survey = rows.survey(nodes, found_cluster, None, now, name)
     runs = [_run(item) for item in where.items(access.runs(namespace))]
     unfinished = [run for run in runs if run.status.phase is None or not run.status.phase.is_terminal]
     spaces = _Spaces(where, items)
@@ -111,9 +113,9 @@ def explain_node(where: Access, namespace: str, name: str) -> Callable[[int], Re
     return page
 
 
-def _context(where: Access, nodes: list[dict[str, Any]]) -> Cluster:
+def _context(where: Access, nodes: Mapping[str, NodeRecord], cluster: Mapping[str, Any] | None, now: float) -> Cluster:
     try:
-        return judge.context(nodes, where.get(access.CLUSTER), time.time())
+        return judge.context(nodes, cluster, now)
     except ValidationError as error:
         raise AccessError(
             f"this release of fdl cannot read FdlCluster/default of {where.where}: {_first(error)}; use the operator's"

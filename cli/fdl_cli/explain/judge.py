@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from fdl_api import labels
-from fdl_api.cluster import FdlCluster, FdlClusterSpec, FdlClusterStatus
+from fdl_api.cluster import FdlCluster
 from fdl_api.fitting import sift
 from fdl_api.network import cluster_of, communicator
-from fdl_api.nodes import NodeRecord, node_record
+from fdl_api.nodes import NodeRecord
 from fdl_api.placement import (
     Candidate,
     Cluster,
@@ -91,22 +91,16 @@ class CohortView:
     verdicts: tuple[Verdict, ...]
 
 
-def context(nodes: Iterable[Mapping[str, Any]], cluster: Mapping[str, Any] | None, now: float) -> Cluster:
+def context(nodes: Mapping[str, NodeRecord], cluster: Mapping[str, Any] | None, now: float) -> Cluster:
     """What placement looks at, as the operator sees it.
 
     Args:
-        nodes: Node objects.
+        nodes: the nodes by name.
         cluster: FdlCluster/default; ``None`` when it does not exist.
         now: seconds since 1970.
     """
-    spec, status = _parts(cluster)
-    records = {str(node["metadata"]["name"]): node_record(dict(node)) for node in nodes}
-    return cluster_of(spec, status.quarantine, records, now)
-
-
-def _parts(cluster: Mapping[str, Any] | None) -> tuple[FdlClusterSpec, FdlClusterStatus]:
     found = FdlCluster.model_validate(dict(cluster)) if cluster is not None else FdlCluster()
-    return found.spec, found.status
+    return cluster_of(found.spec, found.status.quarantine, nodes, now)
 
 
 def view(run: Run, cohort: Cohort, cluster: Cluster, names: Iterable[str], space: Callable[[str], Space]) -> CohortView:

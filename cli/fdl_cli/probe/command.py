@@ -17,7 +17,7 @@ from fdl_api.report import worst
 from fdl_cli import access
 from fdl_cli.access import Access, AccessError, ForbiddenError
 from fdl_cli.probe import local, text
-from fdl_cli.probe.rows import ProberPod, Survey, prober_pods, survey
+from fdl_cli.probe.rows import ProberPod, Survey, prober_pods, records, survey
 from fdl_cli.screen import emit
 
 IN_ORDER, PROBLEMS = 0, 1
@@ -104,7 +104,7 @@ def look(where: Access, node: str = "") -> Survey:
         nodes = [one]
     else:
         nodes = where.items("/api/v1/nodes")
-    return survey(nodes, cluster, _pods(where), time.time(), node)
+    return survey(records(nodes), cluster, _pods(where), time.time(), node)
 
 
 def _pods(where: Access) -> dict[str, ProberPod] | None:

@@ -118,8 +118,13 @@ class ProberPod:
         return f"its prober pod is {self.state}: see {log}"
 
 
+def records(nodes: Iterable[Mapping[str, Any]]) -> dict[str, NodeRecord]:
+    """Node objects as placement sees them, by name. Each node's report is parsed, so do it once."""
+    return {str(node["metadata"]["name"]): node_record(dict(node)) for node in nodes}
+
+
 def survey(
-    nodes: Iterable[Mapping[str, Any]],
+    nodes: Mapping[str, NodeRecord],
     cluster: Mapping[str, Any] | None,
     pods: Mapping[str, ProberPod] | None,
     now: float,
@@ -128,18 +133,17 @@ def survey(
     """Judge a cluster.
 
     Args:
-        nodes: Node objects.
+        nodes: the nodes, from :func:`records`.
         cluster: FdlCluster/default; ``None`` when it does not exist.
         pods: prober pods by node; ``None`` when they could not be listed.
         now: seconds since 1970.
         only: name of the one node to judge; all when empty. The cluster's own problems are told in any case.
     """
-    records = {str(node["metadata"]["name"]): node_record(dict(node)) for node in nodes}
     spec, status = _parts(cluster)
-    context = cluster_of(spec, status.quarantine, records, now)
-    chosen = sorted((name for name in records if only in ("", name)), key=natural)
-    rows = tuple(_row(records[name], context, pods) for name in chosen)
-    whole = [*_missing(cluster, records.values(), pods), *_conditions(status)]
+    context = cluster_of(spec, status.quarantine, nodes, now)
+    chosen = sorted((name for name in nodes if only in ("", name)), key=natural)
+    rows = tuple(_row(nodes[name], context, pods) for name in chosen)
+    whole = [*_missing(cluster, nodes.values(), pods), *_conditions(status)]
     return Survey(rows, (*whole, *(problem for row in rows for problem in row.problems)))
 
 

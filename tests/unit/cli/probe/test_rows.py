@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fdl_api.report import Check, DeepFacts, Device
-from fdl_cli.probe.rows import Problem, Survey, natural, prober_pods, span, survey
+from fdl_cli.probe.rows import Problem, Survey, natural, prober_pods, records, span, survey
 
 from ..nodes import CONTROL_PLANE, NOW, cluster, cpu, gpu, node, report
 
@@ -16,7 +16,7 @@ GAP = Check(name="kernel-coverage", severity="fail", subject="nvidia 0", message
 
 
 def look(*nodes: dict[str, Any], pods: Any = None, where: Any = None, only: str = "") -> Survey:
-    return survey(nodes, where if where is not None else cluster(), pods, NOW.timestamp(), only)
+    return survey(records(nodes), where if where is not None else cluster(), pods, NOW.timestamp(), only)
 
 
 def test_a_good_cluster_is_good() -> None:
@@ -106,7 +106,7 @@ def test_a_cluster_without_probers_is_told_once() -> None:
 
 
 def test_a_missing_cluster_object_is_told_and_an_unreadable_one_is_not_in_the_way() -> None:
-    missing = survey([cpu("a")], None, None, NOW.timestamp())
+    missing = survey(records([cpu("a")]), None, None, NOW.timestamp())
     assert [problem.check for problem in missing.problems] == ["cluster"] and "operator" in missing.problems[0].remedy
     assert look(cpu("a"), where={"spec": {"variants": 3}}).rows[0].state == "ready"
 

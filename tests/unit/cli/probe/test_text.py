@@ -10,7 +10,7 @@ from rich.console import Console
 from fdl_api.report import Check
 from fdl_cli.probe import text
 from fdl_cli.probe.command import page
-from fdl_cli.probe.rows import Problem, Survey, survey
+from fdl_cli.probe.rows import Problem, Survey, records, survey
 
 from ..nodes import CONTROL_PLANE, NOW, cluster, cpu, gpu, node
 
@@ -29,7 +29,7 @@ def seen(survey_: Survey, width: int = 100, node_: str = "", *, terminal: bool =
 
 
 def look(*nodes: dict[str, Any], only: str = "") -> Survey:
-    return survey(nodes, cluster(), None, NOW.timestamp(), only)
+    return survey(records(nodes), cluster(), None, NOW.timestamp(), only)
 
 
 def test_the_table_at_80_columns() -> None:
