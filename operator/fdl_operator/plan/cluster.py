@@ -18,7 +18,7 @@ from fdl_api.network import sentences
 from fdl_api.nodes import NodeRecord
 from fdl_operator import clock
 from fdl_operator.plan import conditions, quarantine, table
-from fdl_operator.plan.findings import Seen
+from fdl_operator.plan.findings import Seen, devices
 
 COVERING = ("covers", "verified", "simulated")
 MAX_NODES = 5000
@@ -142,7 +142,7 @@ def _row(
         {
             "name": node.name,
             "vendor": _vendor(node),
-            "devices": sum(_number(node.labels.get(labels.count(vendor))) for vendor in labels.GPU_VENDORS),
+            "devices": sum(devices(node, vendor) for vendor in labels.GPU_VENDORS),
             "archs": sorted(_suffixes(node, labels.ARCH_PREFIX)),
             "nccl": {key: node.labels[labels.nccl(key)] for key in _suffixes(node, labels.NCCL_PREFIX)},
             "variants": sorted(
@@ -167,12 +167,6 @@ def _suffixes(node: NodeRecord, prefix: str) -> list[str]:
     return [key.removeprefix(prefix) for key in node.labels if key.startswith(prefix)]
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdigit() else 0
-
-
 def _devices(nodes: list[NodeRecord]) -> str:
-    sums = {
-        vendor: sum(_number(node.labels.get(labels.count(vendor))) for node in nodes) for vendor in labels.GPU_VENDORS
-    }
+    sums = {vendor: sum(devices(node, vendor) for node in nodes) for vendor in labels.GPU_VENDORS}
     return ", ".join(f"{number} {vendor}" for vendor, number in sums.items() if number) or "none"

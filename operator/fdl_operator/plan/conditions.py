@@ -15,7 +15,7 @@ from fdl_api.run import Condition
 from fdl_operator import clock
 from fdl_operator.model import EventNote
 from fdl_operator.plan.fabric import fabric_known
-from fdl_operator.plan.findings import Finding, Seen, devices, listed
+from fdl_operator.plan.findings import Finding, Seen, compared, devices, listed
 
 MAX_MESSAGE = 4000
 LIBRARY = {"nvidia": "NCCL", "amd": "RCCL"}
@@ -107,9 +107,9 @@ def _one_version(spec: FdlClusterSpec, seen: Sequence[Seen], vendor: str) -> Fin
         sides: dict[str, list[str]] = {}
         for name, offer in known.items():
             sides.setdefault(", ".join(sorted(f"{version} ({offer[version]})" for version in offer)), []).append(name)
-        text = "; ".join(f"{versions} on {listed(names)}" for versions, names in sorted(sides.items()))
         remedy = "no NCCL cohort can span them: use images of one major.minor, or give spec.variants[] an ncclBridge"
-        return Finding(False, ClusterReason.VERSION_SKEW, f"{vendor} nodes load different {library}: {text}; {remedy}")
+        sentence = f"{vendor} nodes load different {library}: {compared(sides)}; {remedy}"
+        return Finding(False, ClusterReason.VERSION_SKEW, sentence)
     unknown = [name for name, offer in offers.items() if not offer]
     if unknown:
         sentence = (
@@ -197,9 +197,8 @@ def shared_volume_consistent(seen: Sequence[Seen]) -> Finding:
             errors.setdefault(sentinel.error or "no reason given", []).append(name)
     problems = [f"the sentinel cannot be read on {listed(names)} ({error})" for error, names in sorted(errors.items())]
     if len(contents) > 1:
-        sides = "; ".join(f"{digest} on {listed(names)}" for digest, names in sorted(contents.items()))
         problems.append(
-            f"nodes see different contents of the sentinel: {sides}; "
+            f"nodes see different contents of the sentinel: {compared(contents)}; "
             "they mount different volumes, or one has a stale cache"
         )
         return Finding(False, ClusterReason.CONTENT_DIFFERS, "; ".join(problems))

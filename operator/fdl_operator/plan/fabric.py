@@ -6,7 +6,7 @@ from fdl_api import labels
 from fdl_api.cluster import FdlClusterSpec, SocketInterface
 from fdl_api.fabric import group_of
 from fdl_api.reasons import ClusterReason
-from fdl_operator.plan.findings import Finding, Seen, devices, listed
+from fdl_operator.plan.findings import Finding, Seen, compared, devices, listed
 
 Groups = Mapping[str, SocketInterface | None]
 
@@ -68,8 +68,8 @@ def _mtu_differs(groups: Groups, own: Sequence[Seen]) -> Finding | None:
     if len(sides) < 2:
         return None
     sentence = (
-        f"the interfaces for collectives have different MTUs: {_told(sides)}; large packets may be lost between them "
-        "and collectives hang: give them one MTU"
+        f"the interfaces for collectives have different MTUs: {compared(sides)}; large packets may be lost between "
+        "them and collectives hang: give them one MTU"
     )
     return Finding(False, ClusterReason.MTU_DIFFERS, sentence)
 
@@ -87,7 +87,7 @@ def _rdma_differs(own: Sequence[Seen]) -> Finding | None:
     if len(sides) < 2:
         return None
     sentence = (
-        f"nodes of one vendor have different RDMA devices: {_told(sides)}; name those that all have in NCCL_IB_HCA, "
+        f"nodes of one vendor have different RDMA devices: {compared(sides)}; name those that all have in NCCL_IB_HCA, "
         "set NCCL_IB_DISABLE=1, or keep NCCL cohorts on nodes of one kind by spec.cohorts[].nodeSelector"
     )
     return Finding(False, ClusterReason.RDMA_DIFFERS, sentence)
@@ -105,7 +105,3 @@ def _sides(own: Sequence[Seen], value_of: Callable[[Seen], str]) -> dict[str, li
         if value := value_of(each):
             sides.setdefault(value, []).append(each.row.name)
     return sides
-
-
-def _told(sides: Mapping[str, list[str]]) -> str:
-    return "; ".join(f"{value} on {listed(names)}" for value, names in sorted(sides.items()))

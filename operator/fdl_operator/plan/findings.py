@@ -1,6 +1,6 @@
 """What the conditions of FdlCluster are made of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fdl_api import labels
@@ -41,3 +41,8 @@ def listed(names: Sequence[str]) -> str:
     """Names for a sentence, cut where there are many."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return f"{', '.join(names[:MAX_NAMED])}{more}"
+
+
+def compared(sides: Mapping[str, Sequence[str]]) -> str:
+    """What differs between nodes, for a sentence: each value with the names of the nodes that have it."""
+    return "; ".join(f"{value} on {listed(names)}" for value, names in sorted(sides.items()))
