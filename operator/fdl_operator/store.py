@@ -122,8 +122,12 @@ class Store:
 
     def _stale(self, node: NodeRecord) -> bool:
         """Whether a node's report is missing, or too old for new members."""
-        age = self.limits.report_age if self.cluster is None else self.cluster.prober.report_max_age_seconds
-        return node.report_at is None or self._clock() - node.report_at > age
+        return node.report_at is None or self._clock() - node.report_at > self._report_age
+
+    @property
+    def _report_age(self) -> float:
+        """Seconds after which a report is too old: FdlCluster's, where there is one."""
+        return self.limits.report_age if self.cluster is None else float(self.cluster.prober.report_max_age_seconds)
 
     def drop_node(self, key: str) -> None:
         """A node is gone."""
@@ -227,9 +231,6 @@ class Store:
             return None
         now = self._clock()
         created = self._created.get(run.uid) or {}
-        limits = self.limits
-        if self.cluster is not None:
-            limits = dataclasses.replace(limits, report_age=float(self.cluster.prober.report_max_age_seconds))
         return Snapshot(
             run=run,
             pods=tuple(self.pods_of(run.uid)),
@@ -240,7 +241,7 @@ class Store:
             },
             stream=self.stream(run.uid),
             variants=self.variants(),
-            limits=limits,
+            limits=dataclasses.replace(self.limits, report_age=self._report_age),
             created=frozenset(name for name, at in created.items() if now - at < EXPECTATION_SECONDS),
             gone=frozenset(self._gone.get(run.uid) or ()),
             failures=dict(self._failures.get(run.uid) or {}),

@@ -39,8 +39,11 @@ def lasted(death: Death, pod: PodRecord | None, ended: float, *, committed: bool
         ended: when it ended (seconds since 1970).
         committed: it has committed a window with work of its own.
     """
-    steady = pod is not None and pod.created_at > 0 and ended - pod.created_at > STEADY_SECONDS
-    return steady or (committed and not death.given_up)
+    return _steady(pod, ended) or (committed and not death.given_up)
+
+
+def _steady(pod: PodRecord | None, ended: float) -> bool:
+    return pod is not None and pod.created_at > 0 and ended - pod.created_at > STEADY_SECONDS
 
 
 def bill(draft: Draft, seat: Seat, death: Death, *, ended: float, lasted: bool) -> int:
@@ -169,8 +172,7 @@ def due(entry: SeatCounters | None, death: Death | None, pod: PodRecord | None, 
     if entry is None or death is None or ended is None:
         return now
     if death.cause is Cause.APP:
-        steady = pod is not None and pod.created_at > 0 and ended - pod.created_at > STEADY_SECONDS
-        count = 1 if steady else max(1, entry.app)
+        count = 1 if _steady(pod, ended) else max(1, entry.app)
         return ended + min(limits.app_backoff * 2.0 ** min(count - 1, 16), limits.app_backoff_max)
     if _counts(death) and entry.in_a_row > 1:
         wait = limits.infrastructure_backoff * 2.0 ** min(entry.in_a_row - 2, 16)

@@ -104,7 +104,7 @@ def missing(detail: str, namespace: str) -> str:
 
 def _starting(pod: PodRecord, who: str, now: float) -> Trouble | None:
     """What a node does for a pod whose container it has not made yet; said early, since a pull may take minutes."""
-    since = pod.sandbox_at or pod.scheduled_at or pod.created_at
+    since = _began(pod)
     at = clock.render(since)
     where = f"{who}: node {pod.node}"
     if pod.sandbox_at is not None and now >= pod.sandbox_at + EARLY_SECONDS:
@@ -124,8 +124,13 @@ def _starting(pod: PodRecord, who: str, now: float) -> Trouble | None:
 
 def next_word_at(pod: PodRecord, now: float) -> float | None:
     """When there will be more to say about a pod that starts; ``None`` when never."""
-    since = pod.sandbox_at or pod.scheduled_at or pod.created_at
+    since = _began(pod)
     return min((at for at in (since + EARLY_SECONDS, slow_at(pod)) if at > now), default=None)
+
+
+def _began(pod: PodRecord) -> float:
+    """When the node began with what it does for a pod now."""
+    return pod.sandbox_at or pod.scheduled_at or pod.created_at
 
 
 def slow_at(pod: PodRecord) -> float:
