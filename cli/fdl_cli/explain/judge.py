@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from fdl_api import labels
@@ -162,11 +163,18 @@ class _Misses:
     def __init__(self, run: Run, cohort: Cohort, cluster: Cluster, wish: Communicator | None) -> None:
         self._cohort = cohort
         self._cluster = cluster
+        self._wish = wish
         self._choices = candidates(cohort, run.spec.trainer, cluster)
-        self._problems: dict[str, str] = {}
+
+    @cached_property
+    def _problems(self) -> dict[str, str]:
+        """What keeps off nodes that lack nothing. Sifts all nodes for each candidate, which few pages need."""
+        found: dict[str, str] = {}
         for simulated in (False, True):
-            fits = [sift(choice, cohort, cluster) for choice in self._choices if choice.simulated is simulated]
-            self._problems |= ways(fits, cohort, cluster, wish).problems
+            choices = [choice for choice in self._choices if choice.simulated is simulated]
+            fits = [sift(choice, self._cohort, self._cluster) for choice in choices]
+            found |= ways(fits, self._cohort, self._cluster, self._wish).problems
+        return found
 
     def of(self, name: str) -> tuple[str, ...]:
         """All that a node misses, by the candidate of which it misses least."""
@@ -176,8 +184,7 @@ class _Misses:
         if not self._choices:
             return (*self._device(record), "has no variant that the cohort could use", *tail)
         fewest = min((self._lacks(choice, record) for choice in self._choices), key=len)
-        found = (*fewest, *tail)
-        return found or (self._problems.get(name, BEHIND),)
+        return (*fewest, *tail) or (self._problems.get(name, BEHIND),)
 
     def sentence(self, found: Unplaced) -> str:
         """Why no node fits, without what the nodes say themselves."""

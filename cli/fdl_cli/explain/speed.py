@@ -58,8 +58,8 @@ def speeds(
             by_kind.setdefault(name, []).append(ms)
     slowest = max((rank.ms_per_batch for rank in ranks), default=0.0)
     for node in wanted:
-        known = by_kind.get(kind(nodes[node], vendor), [])
-        if node not in found and known:
+        # A node's kind takes its whole report, so it is asked last.
+        if by_kind and node not in found and (known := by_kind.get(kind(nodes[node], vendor))):
             ms = sum(known) / len(known)
             found[node] = Speed(ms, max(1, round(status.training.anchor * slowest / ms)), measured=False)
     return found
