@@ -21,6 +21,7 @@ from .harness import MERGE, ApiServer
 
 LIMIT_S = 30.0
 QUICK = Timing(lease=6, renew_deadline=5, retry=0.2)
+CLUSTER = "/apis/fdl.dev/v1alpha1/fdlclusters/default"
 VARIANTS = ({"name": "cpu", "vendor": "cpu", "image": "fdl.local/trainer-cpu:dev"},)
 
 
@@ -63,6 +64,11 @@ class Bench:
 
     async def edit(self, spec: dict[str, Any], name: str = "run") -> None:
         await self.call("PATCH", self.runs(name), {"spec": spec}, content_type=MERGE)
+
+    async def cluster_status(self) -> dict[str, Any]:
+        """The status of FdlCluster/default."""
+        found: dict[str, Any] = (await self.call("GET", CLUSTER)).get("status", {})
+        return found
 
     async def pods(self, name: str = "run") -> dict[str, dict[str, Any]]:
         found = await self.call("GET", self.core("pods"), labelSelector=f"fdl.dev/run={name}")
@@ -238,13 +244,16 @@ async def ensure_node(server: ApiServer, name: str, labels: dict[str, str] | Non
     await asyncio.to_thread(
         server.request, "POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels or {}}}
     )
+    await asyncio.to_thread(make_ready, server, name)
+
+
+def make_ready(server: ApiServer, name: str) -> None:
+    """What a kubelet and the controllers do with a node that is new."""
     ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
-    answer = await asyncio.to_thread(
-        server.request, "PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}}, MERGE
-    )
+    answer = server.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}}, MERGE)
     assert answer.code == 200, answer.message
     # Admission taints new nodes until a controller finds them ready.
-    await asyncio.to_thread(server.request, "PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, MERGE)
+    server.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, MERGE)
 
 
 async def with_rights(

@@ -16,10 +16,9 @@ from fdl_api.report import Report
 from fdl_operator import rbac
 
 from .harness import MERGE, ApiServer
-from .operating import Bench, ensure_node, operating, with_rights
+from .operating import CLUSTER, Bench, ensure_node, operating, with_rights
 
 REPOSITORY = Path(__file__).parents[2]
-WHERE = "/apis/fdl.dev/v1alpha1/fdlclusters/default"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PLACES = {
@@ -38,7 +37,7 @@ async def bench(crds: ApiServer, namespace: str) -> AsyncIterator[Bench]:
     await report(made, datetime.datetime.now(datetime.UTC))
     yield made
     await asyncio.to_thread(crds.request, "DELETE", f"/api/v1/nodes/{namespace}")
-    await asyncio.to_thread(crds.request, "DELETE", WHERE)
+    await asyncio.to_thread(crds.request, "DELETE", CLUSTER)
 
 
 async def report(bench: Bench, time: datetime.datetime) -> None:
@@ -53,18 +52,13 @@ async def node(bench: Bench, change: dict[str, Any] | None = None) -> dict[str, 
     return await bench.call("PATCH", path, change, content_type=MERGE)
 
 
-async def status(bench: Bench) -> dict[str, Any]:
-    found: dict[str, Any] = (await bench.call("GET", WHERE)).get("status", {})
-    return found
-
-
 async def row(bench: Bench) -> dict[str, Any]:
-    rows = (await status(bench)).get("nodes") or []
+    rows = (await bench.cluster_status()).get("nodes") or []
     return next((each for each in rows if each["name"] == bench.namespace), {})
 
 
 async def confined(bench: Bench) -> dict[str, Any]:
-    rows = (await status(bench)).get("quarantine") or []
+    rows = (await bench.cluster_status()).get("quarantine") or []
     return next((each for each in rows if each["name"] == bench.namespace), {})
 
 
@@ -79,7 +73,7 @@ async def events(bench: Bench, reason: str) -> list[dict[str, Any]]:
 
 
 async def set_quarantine(bench: Bench, content: dict[str, Any] | None) -> None:
-    await bench.call("PATCH", WHERE, {"spec": {"quarantine": content}}, content_type=MERGE)
+    await bench.call("PATCH", CLUSTER, {"spec": {"quarantine": content}}, content_type=MERGE)
 
 
 async def test_transitions_are_events_and_people_can_read_the_object(bench: Bench) -> None:
@@ -214,11 +208,11 @@ async def test_a_deleted_cluster_object_comes_back_and_runs_go_on(bench: Bench) 
         names = ("run-coordinator-1", "run-cpu-0-1", "run-cpu-1-1")
         before = await bench.has_pods(*names)
         await operator.at_rest()
-        uid = (await bench.call("GET", WHERE))["metadata"]["uid"]
-        await bench.call("DELETE", WHERE)
+        uid = (await bench.call("GET", CLUSTER))["metadata"]["uid"]
+        await bench.call("DELETE", CLUSTER)
 
         async def found() -> dict[str, Any]:
-            answer = await asyncio.to_thread(bench.server.request, "GET", WHERE)
+            answer = await asyncio.to_thread(bench.server.request, "GET", CLUSTER)
             return answer.body if answer.code == 200 else {}
 
         again = await bench.until(

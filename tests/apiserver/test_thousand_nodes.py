@@ -22,15 +22,13 @@ from fdl_prober import decide
 from tests.unit.prober.stories import ALL, CUDA, facts, nvidia, result, seen
 
 from .conftest import CRDS, install
-from .harness import APPLY, ApiServer, started
-from .operating import Bench, operating
+from .harness import APPLY, MERGE, ApiServer, started
+from .operating import CLUSTER, Bench, make_ready, operating
 
 NODES = 1000
 WRITERS = 8
 LIMIT_S = 300.0
 RECORDED = json.loads((Path(__file__).parents[1] / "unit/prober/data/h200.json").read_text())
-READY = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
-WHERE = "/apis/fdl.dev/v1alpha1/fdlclusters/default"
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +62,7 @@ def create(server: ApiServer, number: int) -> None:
     """A ready node, before its prober has looked at it."""
     name = name_of(number)
     assert server.request("POST", "/api/v1/nodes", {"metadata": {"name": name}}).code == 201
-    merge = "application/merge-patch+json"
-    answer = server.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [READY]}}, merge)
-    assert answer.code == 200, answer.message
-    server.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, merge)
+    make_ready(server, name)
 
 
 def label(server: ApiServer, number: int, made: dict[str, str], report: Report) -> None:
@@ -84,28 +79,22 @@ async def all_of(work: Any, *arguments: Any) -> None:
         await asyncio.gather(*(loop.run_in_executor(pool, work, arguments[0], n, *arguments[1:]) for n in range(NODES)))
 
 
-async def status(bench: Bench) -> dict[str, Any]:
-    found: dict[str, Any] = (await bench.call("GET", WHERE)).get("status", {})
-    return found
-
-
 async def test_a_thousand_nodes_are_in_the_table_by_few_writes(bench: Bench) -> None:
     await all_of(create, bench.server)
     made, report = recorded(datetime.now(UTC))
     async with operating(bench.server, bench.namespace) as operator:
         variants = [variant.model_dump(mode="json", by_alias=True, exclude_none=True) for variant in ALL]
-        merge = "application/merge-patch+json"
-        await bench.call("PATCH", WHERE, {"spec": {"variants": variants}}, content_type=merge)
+        await bench.call("PATCH", CLUSTER, {"spec": {"variants": variants}}, content_type=MERGE)
         await operator.at_rest(1.5)
         before, cpu, start = operator.client.calls["PATCH", "fdlclusters"], os.times(), time.monotonic()
         await all_of(label, bench.server, made, report)
         labelled = time.monotonic() - start
-        while (await status(bench)).get("summary", {}).get("nodes") != f"{NODES}/{NODES}":
-            assert time.monotonic() - start < LIMIT_S, (await status(bench)).get("summary")
+        while (await bench.cluster_status()).get("summary", {}).get("nodes") != f"{NODES}/{NODES}":
+            assert time.monotonic() - start < LIMIT_S, (await bench.cluster_status()).get("summary")
             await asyncio.sleep(0.25)
         seconds, after = time.monotonic() - start, os.times()
         writes = operator.client.calls["PATCH", "fdlclusters"] - before
-        found = await bench.call("GET", WHERE)
+        found = await bench.call("GET", CLUSTER)
         await operator.at_rest(1.5)
         settled = operator.client.calls["PATCH", "fdlclusters"]
         await all_of(label, bench.server, made, report.model_copy(update={"time": datetime.now(UTC)}))
