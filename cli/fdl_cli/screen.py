@@ -1,16 +1,26 @@
 """Writes tables so that they can be copied and compared: no blanks at the ends of lines, no colours into a file."""
 
+from collections.abc import Sequence
+
 import click
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 NARROW = 100
 """Characters below which columns stand close together."""
 
 
-def gap(width: int) -> int:
-    """Blanks between two columns of a table on a screen of ``width`` characters."""
-    return 1 if width < NARROW else 2
+def table(width: int) -> Table:
+    """An empty table for a screen of ``width`` characters, without lines."""
+    gap = 1 if width < NARROW else 2
+    return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """The first of some names, with the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def printable(text: str) -> str:

@@ -8,8 +8,11 @@ import yaml
 
 from fdl_cli.convert.audit import Finding
 from fdl_cli.convert.build import Manifests
+from fdl_cli.screen import named
 
 PROBLEMS: Final = ("unknown", "wrong")
+MAX_PLACES: Final = 4
+"""Places of a key that are named."""
 
 
 def manifests(made: Manifests, files: Sequence[str]) -> str:
@@ -83,17 +86,14 @@ def _by_sentence(findings: Iterable[Finding], single: bool, width: int, *, arrow
         places = groups.setdefault(each.text, {}).setdefault(key, [])
         places.append(each.place.rpartition(":")[2] if single else each.place)
     for sentence, keys in groups.items():
-        told = ", ".join(f"{key} ({'line' if single else 'in'} {_some(places)})" for key, places in keys.items())
+        told = ", ".join(
+            f"{key} ({'line' if single else 'in'} {named(places, MAX_PLACES)})" for key, places in keys.items()
+        )
         if arrow:
             yield from _wrapped(f"{told} -> {sentence}", width, "  ", "      ")
         else:
             yield from _wrapped(told, width, "  ", "  ")
             yield from _wrapped(sentence, width, "      ", "      ")
-
-
-def _some(places: Sequence[str], most: int = 4) -> str:
-    more = f" and {len(places) - most} more" if len(places) > most else ""
-    return ", ".join(places[:most]) + more
 
 
 def _place(finding: Finding, single: bool) -> str:

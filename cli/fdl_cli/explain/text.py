@@ -8,9 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fdl_api.run import Condition, MemberPhase
+from fdl_cli import screen
 from fdl_cli.explain.judge import CohortView, Run, Verdict
 from fdl_cli.probe.rows import natural
-from fdl_cli.screen import gap, words
+from fdl_cli.screen import named, words
 
 LACKS: Final = "lacks label "
 MAX_NAMED: Final = 8
@@ -68,21 +69,15 @@ def _cohort(found: Run, view: CohortView) -> Text:
 
 
 def nodes(verdicts: Sequence[Verdict], width: int) -> RenderableType:
-    """A cohort's nodes, those that fit first; those that miss the same in one row."""
+    """A cohort's nodes, those that fit first; those that miss the same in one row: of a large cluster most do."""
     shown = _table("NODE", width)
     alike: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in sorted(verdicts, key=lambda each: (ORDER.index(each.fits), natural(each.node))):
         single = verdict.fits != "no" or bool(verdict.members)
         alike.setdefault((verdict.node,) if single else ("", *verdict.why), []).append(verdict)
     for group in alike.values():
-        shown.add_row(words(_named([verdict.node for verdict in group])), *_cells(group[0]))
+        shown.add_row(words(named([verdict.node for verdict in group], MAX_NAMED)), *_cells(group[0]))
     return shown
-
-
-def _named(names: Sequence[str]) -> str:
-    """Nodes that miss the same are told together: of a large cluster most do."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def node(found: Iterable[tuple[Run, CohortView]], width: int) -> RenderableType:
@@ -95,7 +90,7 @@ def node(found: Iterable[tuple[Run, CohortView]], width: int) -> RenderableType:
 
 
 def _table(first: str, width: int) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, gap(width), 0, 0), header_style="bold")
+    shown = screen.table(width)
     shown.add_column(first, overflow="fold", min_width=12)
     shown.add_column("FITS", no_wrap=True)
     shown.add_column("ROOM", no_wrap=True, justify="right")

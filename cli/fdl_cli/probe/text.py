@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fdl_api.report import SEVERITIES, Report, Severity
+from fdl_cli import screen
 from fdl_cli.probe.rows import Problem, Row, Survey, natural, span
-from fdl_cli.screen import gap, printable, words
+from fdl_cli.screen import named, printable, words
 
 STATES: Final = {"ready": "green", "not ready": "red", "stale": "red", "no report": "red", "not probed": "dim"}
 SEVERITY_STYLES: Final = {"fail": "bold red", "unknown": "magenta", "warn": "yellow", "pass": "green"}
@@ -22,7 +23,7 @@ GIB: Final = 1 << 30
 
 def table(survey: Survey, width: int) -> RenderableType:
     """The nodes, one line each where ``width`` characters have room for it."""
-    shown = Table(box=None, pad_edge=False, padding=(0, gap(width), 0, 0), header_style="bold")
+    shown = screen.table(width)
     shown.add_column("NODE", overflow="fold", min_width=16)
     for name in ("STATE", "DEVICES", "ARCH", "NCCL"):
         shown.add_column(name, no_wrap=True)
@@ -105,19 +106,14 @@ def problems(found: Iterable[Problem]) -> RenderableType:
         head.append(f"{severity.upper():<8}", style=SEVERITY_STYLES[severity])
         head.append(printable(problem.check), style="bold")
         head.append(printable(f"/{problem.reason}") if problem.reason else "")
-        head.append(f"  {_named(nodes)}" if nodes else "  the cluster", style="cyan")
-        head.append(printable(f"  ({_named(subjects)})") if subjects else "")
+        head.append(f"  {named(nodes, MAX_NAMED)}" if nodes else "  the cluster", style="cyan")
+        head.append(printable(f"  ({named(subjects, MAX_NAMED)})") if subjects else "")
         blocks.append(head)
         blocks.append(Padding(words(problem.message), (0, 0, 0, 8), expand=False))
         if problem.remedy:
             more = "" if len(nodes) < 2 or _common(problem) else f" (on {nodes[0]})"
             blocks.append(Padding(words(f"-> {problem.remedy}{more}", style="green"), (0, 0, 0, 8), expand=False))
     return Group(*blocks)
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def page(survey: Survey, width: int) -> RenderableType:
@@ -136,7 +132,7 @@ def facts(report: Report, *, passed_only: bool = False) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     for name, value in _facts(report):
         grid.add_row(words(name, style="bold"), words(value))
-    checks = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    checks = screen.table(screen.NARROW)
     for column in ("", "CHECK", "ABOUT"):
         checks.add_column(column, no_wrap=True)
     checks.add_column("FOUND", overflow="fold")
