@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,7 +30,11 @@ Run = TypeVar("Run", bound="LoopbackRun")
 
 @dataclass
 class LoopbackRun:
-    """A run and its processes."""
+    """A run and its processes.
+
+    Attributes:
+        scratch: where its processes put temporary files, which killed ones leave; the system's place when empty.
+    """
 
     folder: Path
     config: RunConfig
@@ -37,6 +42,7 @@ class LoopbackRun:
     coordinator: subprocess.Popen[bytes] | None = None
     generation: int = 0
     members: list[MemberProcess] = field(default_factory=list)
+    scratch: str = ""
 
     # files
 
@@ -70,6 +76,7 @@ class LoopbackRun:
             MemberEnv.CPU_LIMIT: "1000",
             "FDL_LISTEN": "127.0.0.1",
             "OMP_NUM_THREADS": "1",
+            **({"TMPDIR": self.scratch} if self.scratch else {}),
             **more,
         }
 
@@ -179,11 +186,13 @@ class LoopbackRun:
 def started(run: Run) -> Iterator[Run]:
     """A run with its coordinator started and no member yet; everything is ended at the end."""
     run.write_files()
-    try:
-        run.start_coordinator()
-        yield run
-    finally:
-        run.close()
+    # Not in the run's own folder: the path of a socket has 107 characters, and those of tests are long.
+    with tempfile.TemporaryDirectory(prefix="fdl-run-", ignore_cleanup_errors=True) as run.scratch:
+        try:
+            run.start_coordinator()
+            yield run
+        finally:
+            run.close()
 
 
 def run_values(folder: Path, script: Path, members: int, args: list[str]) -> dict[str, Any]:

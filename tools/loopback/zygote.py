@@ -11,6 +11,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -43,6 +44,7 @@ def member(request: dict[str, object]) -> None:
     os.dup2(log, 2)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # found before, by the zygote's environment
     agent.Agent = ForkingAgent  # type: ignore[misc]
     os._exit(agent.main())
 
