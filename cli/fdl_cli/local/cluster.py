@@ -249,11 +249,14 @@ class Cluster:
             self._native.set_node(self._native_record(), spec)
 
     def node_pids(self, namespace: str, pod: str) -> list[int]:
-        """Ids, on this machine, of a pod's processes without its sandbox's; empty if it has none."""
+        """Ids, on this machine, of a pod's processes without its sandbox's; empty if it has none.
+
+        A pod that is not there has none either: a run's status names a successor before its pod is created.
+        """
         record = self._native_record()
-        found = self.kubectl().json("get", "pod", pod, "-n", namespace)
-        node = found["spec"].get("nodeName")
-        if node is None:
+        found = self.kubectl().find("pod", pod, "-n", namespace)
+        node = found["spec"].get("nodeName") if found is not None else None
+        if found is None or node is None:
             return []
         # The kubelet names a static pod's group by another id; such pods do not occur here.
         return cgroups.pod_pids(cgroups.detect(), record.name, node, found["metadata"]["uid"])

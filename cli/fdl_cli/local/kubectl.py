@@ -50,6 +50,11 @@ class Kubectl:
         """Output of one command as JSON."""
         return json.loads(self.run(*arguments, "-o", "json"))
 
+    def find(self, *arguments: str) -> Any | None:
+        """One object as JSON, or ``None`` when there is no such object."""
+        found = self.run("get", *arguments, "--ignore-not-found", "-o", "json")
+        return json.loads(found) if found.strip() else None
+
     def apply(self, objects: Sequence[dict[str, Any]]) -> None:
         """Server-side apply of objects."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})

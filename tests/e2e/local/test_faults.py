@@ -103,6 +103,7 @@ def test_the_processes_of_a_pod_are_found_and_can_be_killed(cluster: Cluster) ->
     create(cluster, pod("victim", "plain", "serve", ""))
     pids = cluster.node_pids("default", "victim")
     assert [Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids] == ["probe"]
+    assert cluster.node_pids("default", "never-made") == []
     os.kill(pids[0], signal.SIGKILL)
     eventually(
         "the pod has failed", lambda: cluster.kubectl().json("get", "pod", "victim")["status"]["phase"] == "Failed"
