@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,14 +21,19 @@ def kill(cluster: Cluster, namespace: str, pod: str) -> int:
 
 
 @contextmanager
-def frozen(cluster: Cluster, namespace: str, pod: str) -> Iterator[None]:
-    """SIGSTOP every process of a pod for a while."""
+def frozen(cluster: Cluster, namespace: str, pod: str, at_most: float | None = None) -> Iterator[None]:
+    """SIGSTOP every process of a pod for a while; for no more than ``at_most`` seconds, however long the body takes."""
     pids = cluster.node_pids(namespace, pod)
     assert pids, f"{pod} has no process"
+    timer = threading.Timer(at_most, _signal, (pids, signal.SIGCONT)) if at_most is not None else None
     _signal(pids, signal.SIGSTOP)
     try:
+        if timer is not None:
+            timer.start()
         yield
     finally:
+        if timer is not None:
+            timer.cancel()
         _signal(pids, signal.SIGCONT)
 
 
@@ -42,11 +48,13 @@ def kill_inside_reduce(
     pids = cluster.node_pids(namespace, victim)
     assert pids, f"{victim} has no process"
     assert peek.state(coordinator) is not None, "the coordinator does not answer"
-    for _ in range(10):
-        with frozen(cluster, namespace, waited_for):
-            end = time.monotonic() + 1.0  # half the heartbeat limit
+    limit = 0.8  # well below the heartbeat limit of 2 s; an answer of the coordinator may come later than that
+    for _ in range(15):
+        with frozen(cluster, namespace, waited_for, at_most=limit + 0.1):
+            end = time.monotonic() + limit
             while time.monotonic() < end:
-                if phase_of(peek.state(coordinator), victim) is Phase.REDUCE:
+                waits = phase_of(peek.state(coordinator), victim) is Phase.REDUCE
+                if waits and time.monotonic() < end:
                     _signal(pids, signal.SIGKILL)
                     return
                 time.sleep(0.02)
