@@ -80,7 +80,7 @@ def test_a_member_is_killed_inside_a_reduce_and_its_successor_too(
     coordinator = kube.run(namespace, "killed")["status"]["coordinator"]["podName"]
     with peek("killed") as view:
         faults.kill_inside_reduce(cluster, view, coordinator, namespace, waited_for=pods["cpu-0"], victim=pods["cpu-1"])
-        until("the survivors commit again", lambda: bool((s := view.state(coordinator)) and s.recoveries), 30)
+        until("the survivors commit again", lambda: bool((s := view.state(coordinator)) and s.recoveries), 90)
         state = view.state(coordinator)
     assert state is not None
     alive = {member.member for member in state.members if member.state == "active"}
