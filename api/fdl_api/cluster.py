@@ -1,119 +1,20 @@
-"""FdlCluster: what is true for all runs of a cluster. The CRD ``crds/fdlclusters.yaml`` is generated from here."""
+"""FdlCluster: what is true for all runs of a cluster. The CRD ``crds/fdlclusters.yaml`` is generated from here.
+
+What its spec says about nodes lies in :mod:`fdl_api.cluster_nodes`; import all of it from this module, but where memory
+counts.
+"""
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from fdl_api import not_yet
-from fdl_api.model import DNS_LABEL, LabelKey, LabelValue, Model, ObjectName, Rule, StatusModel, list_map
-from fdl_api.run import Condition, ObjectMeta, Toleration, Vendor
+from fdl_api.cluster_nodes import Arch, FabricSpec, NcclBridge, ProberSpec, SocketInterface, Variant
+from fdl_api.model import Model, ObjectName, Rule, StatusModel, list_map
+from fdl_api.run import Condition, ObjectMeta, Toleration
 from fdl_api.run_status import Count, Name, Sentence, Time
-from fdl_api.spec_workload import Image
 
 MAX_NODES = 5000
-
-Arch = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9_]+$")]
-"""Device architecture as torch names it, e.g. ``sm_90`` or ``gfx942``."""
-
-
-class NcclBridge(Model):
-    """A library that is preloaded on nodes where the variant's own has another version than the cohort runs."""
-
-    image: Image = Field(description="Image that holds the library and a program cp, which an init container runs.")
-    version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)*$")] = Field(
-        description="Version of the library in it, e.g. 2.27.3. Members that load another major.minor are refused."
-    )
-    path: Annotated[str, Field(max_length=256, pattern=r"^/[A-Za-z0-9._/+-]+$")] = Field(
-        default="/opt/nccl/libnccl.so.2", description="The library's file in the image; librccl.so.1 for RCCL."
-    )
-
-
-class Variant(Model):
-    """A trainer image and what its torch covers."""
-
-    cel: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.name != 'auto'",
-            "spec.variants[].name: 'auto' stands for fdl's own choice; give the variant another name",
-            field_path=".name",
-            forbidden=True,
-        ),
-        Rule(
-            "(has(self.archs) && size(self.archs) > 0) == (self.vendor != 'cpu')",
-            "spec.variants[].archs: list what the variant's torch has kernels for, e.g. sm_90 or gfx942 "
-            "(torch.cuda.get_arch_list()); leave it out for vendor cpu",
-            field_path=".archs",
-        ),
-        Rule(
-            "!has(self.archs) || self.archs.all(a, self.vendor == 'amd' ? a.startsWith('gfx') : a.startsWith('sm_'))",
-            "spec.variants[].archs: names start with sm_ for vendor nvidia and with gfx for vendor amd; "
-            "correct archs or vendor",
-            field_path=".archs",
-        ),
-        Rule(
-            "self.vendor != 'cpu' || !has(self.ncclBridge)",
-            "spec.variants[].ncclBridge: a variant of vendor cpu loads no NCCL; leave ncclBridge out",
-            field_path=".ncclBridge",
-            forbidden=True,
-        ),
-    )
-
-    name: Annotated[str, Field(min_length=1, max_length=30, pattern=DNS_LABEL)] = Field(
-        description="Name of the variant, as in FdlRun spec.cohorts[].variant and in node labels."
-    )
-    vendor: Vendor = Field(description="Vendor of the devices that it computes on; cpu for none.")
-    image: Image = Field(description="Image with fdl_trainer and this torch.")
-    archs: tuple[Arch, ...] = Field(
-        default=(), max_length=64, description="Device architectures that its torch has kernels for; none for cpu."
-    )
-    nccl_version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)*$")] | None = Field(
-        default=None, description="NCCL or RCCL version in the image; what a deep check finds when unset."
-    )
-    torch_version: Annotated[str, Field(max_length=64)] | None = Field(
-        default=None, description="torch version in the image; what a deep check finds when unset."
-    )
-    nccl_bridge: NcclBridge | None = Field(
-        default=None,
-        description="Lets its nodes take part in NCCL modes with a version that its own image does not have.",
-    )
-
-
-class ProberSpec(Model):
-    """How node reports are used."""
-
-    report_max_age_seconds: int = Field(
-        default=900,
-        ge=30,
-        le=86400,
-        description="Seconds after which a node's report is too old for new members to be placed by it.",
-    )
-    deep_check: bool = Field(
-        default=True,
-        description="True lets the operator start short-lived pods that run one real kernel per device of a node.",
-    )
-
-
-class SocketInterface(Model):
-    """The network interface for collectives on a group of nodes."""
-
-    name: ObjectName = Field(description="Name of the node group.")
-    node_selector: dict[LabelKey, LabelValue] = Field(
-        default_factory=dict, max_length=32, description="Labels of the group's nodes; all nodes when empty."
-    )
-    socket_interface: Annotated[str, Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9._@-]+$")] = Field(
-        description="Name of the interface as members see it, e.g. eth0."
-    )
-
-
-class FabricSpec(Model):
-    """The network between nodes for NCCL modes."""
-
-    groups: tuple[SocketInterface, ...] = Field(
-        default=(),
-        max_length=64,
-        json_schema_extra=list_map("name"),
-        description="Interface of each node group; a node belongs to the first group whose selector fits it.",
-    )
 
 
 class RunDefaults(Model):
@@ -305,3 +206,27 @@ class FdlCluster(Model):
     status: FdlClusterStatus = Field(
         default_factory=FdlClusterStatus, description="Observed state, written by the operator."
     )
+
+
+__all__ = [
+    "MAX_NODES",
+    "Arch",
+    "AutomaticQuarantine",
+    "ClusterSummary",
+    "DashboardSpec",
+    "FabricSpec",
+    "FdlCluster",
+    "FdlClusterSpec",
+    "FdlClusterStatus",
+    "NcclBridge",
+    "NodeCounts",
+    "NodeProblem",
+    "NodeStatus",
+    "ProberSpec",
+    "QuarantineSpec",
+    "QuarantineStatus",
+    "QuarantinedNode",
+    "RunDefaults",
+    "SocketInterface",
+    "Variant",
+]

@@ -5,6 +5,7 @@ A model says everything once: pydantic checks it in Python, and the same fields,
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
@@ -83,11 +84,22 @@ class StatusModel(Model):
     model_config = ConfigDict(extra="ignore")
 
 
+class Vendor(StrEnum):
+    """Whose devices a cohort computes on."""
+
+    NVIDIA = "nvidia"
+    AMD = "amd"
+    CPU = "cpu"
+
+
 DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 """Name of a namespaced object such as a claim or a ConfigMap."""
+
+Image = Annotated[str, Field(min_length=1, max_length=512)]
+"""Name of a container image."""
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 LabelValue = Annotated[str, Field(max_length=63)]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fdl_api import legacy, not_yet
-from fdl_api.model import MUTABLE, Model, Rule, list_map
+from fdl_api.model import MUTABLE, Model, Rule, Vendor, list_map
 from fdl_api.names import MAX_INCARNATION, MAX_NAME, MAX_ORDINAL, coordinator_pod
 from fdl_api.run_status import (
     MAX_MEMBERS,
@@ -57,7 +57,6 @@ from fdl_api.spec_workload import (
     Source,
     Toleration,
     TrainerSpec,
-    Vendor,
     VolumeSource,
 )
 

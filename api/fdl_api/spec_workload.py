@@ -1,6 +1,5 @@
 """FdlRun spec, first half: what is trained, by whom, on what data, and where the result goes."""
 
-from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
@@ -9,12 +8,14 @@ from fdl_api import legacy
 from fdl_api.model import (
     DNS_LABEL,
     MUTABLE,
+    Image,
     LabelKey,
     LabelValue,
     Model,
     ObjectName,
     Quantity,
     Rule,
+    Vendor,
     list_map,
 )
 
@@ -25,14 +26,6 @@ MAX_COHORT_NAME: Final = 20
 AbsolutePath = Annotated[str, Field(min_length=2, max_length=512, pattern=r"^/(.*[^/])$")]
 RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^/].*$")]
 FileKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
-
-
-class Vendor(StrEnum):
-    """Whose devices a cohort computes on."""
-
-    NVIDIA = "nvidia"
-    AMD = "amd"
-    CPU = "cpu"
 
 
 class Resources(Model):
@@ -173,9 +166,6 @@ class Source(Model):
     revision: RevisionSource | None = Field(
         default=None, description="The script is a published revision. Not available in this release."
     )
-
-
-Image = Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class TrainerSpec(Model):

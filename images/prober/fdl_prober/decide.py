@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from fdl_api import VERSION, labels
-from fdl_api.cluster import Variant
+from fdl_api.cluster_nodes import Variant
 from fdl_api.coverage import Kernels, auto_variant, covered, lowest
 from fdl_api.report import DeepResult, Report
 from fdl_prober import checks, deep

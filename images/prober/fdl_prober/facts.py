@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fdl_api.cluster import Variant
+from fdl_api.cluster_nodes import Variant
 from fdl_api.coverage import Kernels
 from fdl_api.labels import GPU_VENDORS
 from fdl_api.report import DeepFacts, DeepResult, Device, Driver, GoneDevice, Host, Sentinel

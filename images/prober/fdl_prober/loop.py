@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fdl_api import labels
-from fdl_api.cluster import FabricSpec, ProberSpec, Variant
+from fdl_api.cluster_nodes import FabricSpec, ProberSpec, Variant
 from fdl_api.report import DeepResult, GoneDevice, Report, of_node
 from fdl_prober import decide, deep, history, pace
 from fdl_prober.facts import gather
@@ -107,7 +107,7 @@ class Prober:
         if version is None:
             state.cluster_known, state.cluster_version, state.variants, state.fabric = False, None, (), None
         elif version != state.cluster_version or not state.cluster_known:
-            spec = (await self._server.cluster()).spec
+            spec = await self._server.cluster()
             state.variants, state.max_age_seconds = spec.variants, spec.prober.report_max_age_seconds
             state.fabric = spec.fabric
             state.cluster_version, state.cluster_known = version, True

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fdl_api import labels
-from fdl_api.cluster import FdlCluster
+from fdl_api.cluster_nodes import ProbedSpec
 from fdl_prober.access import Access
 from fdl_prober.bounded import Bounded, StuckError
 
@@ -116,15 +116,15 @@ class Server:
             raise
         return f"{found['metadata']['uid']}/{found['metadata']['generation']}"
 
-    async def cluster(self) -> FdlCluster:
-        """FdlCluster/default with its spec.
+    async def cluster(self) -> ProbedSpec:
+        """What the spec of FdlCluster/default says about nodes.
 
         Raises:
             ServerError: it cannot be read, or it says something that this prober does not understand.
         """
         found = await self._call("GET", _CLUSTER)
         try:
-            return FdlCluster.model_validate({"spec": found.get("spec", {})})
+            return ProbedSpec.model_validate(found.get("spec", {}))
         except ValueError as error:
             raise ServerError(f"FdlCluster/default: {error}", 0) from error
 
