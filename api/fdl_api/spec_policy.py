@@ -251,7 +251,11 @@ class BudgetsSpec(Model):
         default=3, ge=0, le=100000, description="Deaths by the user's program (exceptions, out of memory), all cohorts."
     )
     infrastructure: int = Field(
-        default=50, ge=0, le=100000, description="Deaths by nodes, networks, volumes, images or fdl itself."
+        default=50,
+        ge=0,
+        le=100000,
+        description="Deaths by nodes, networks, volumes, images or fdl itself; also tries in a row to form the ranks' "
+        "group.",
     )
     preemption: int | None = Field(
         default=None,

@@ -114,6 +114,8 @@ class Echo(Message):
     members: list[EpochMember] = Field(max_length=4096)
     committed: Position
     samples: int = Field(description="Samples committed since the start of the run.")
+    skipped: int = Field(default=0, description="Samples consumed since then without having been of use.")
+    data_epoch: int = Field(default=0, description="Pass over the data in work, from 0.")
     max_epoch: int = Field(description="Newest epoch number the rank has heard of, planned or committed.")
     suspended: bool = Field(
         default=False, description="Whether the rank was told that the others go on without it until it does."

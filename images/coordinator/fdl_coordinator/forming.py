@@ -74,6 +74,29 @@ def pause(count: int) -> float:
     return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(count - TELL_AFTER, 16))
 
 
+def exceeds(failures: Failures, budget: int) -> bool:
+    """Whether tries that failed in a row are more than a run bears: its budget of failures by infrastructure, and never
+    so few that nobody was told yet.
+
+    Args:
+        failures: of the group of all ranks, none of whose windows was committed meanwhile.
+        budget: ``failurePolicy.budgets.infrastructure`` of the run.
+    """
+    return failures.count > max(budget, TELL_AFTER)
+
+
+def given_up(problem: str, budget: int) -> str:
+    """A sentence about the end of a run whose group never stands.
+
+    Args:
+        problem: what :func:`failed` says.
+        budget: see :func:`exceeds`.
+    """
+    limit = f"spec.failurePolicy.budgets.infrastructure of {budget}"
+    at_least = f" (of {TELL_AFTER} at least)" if budget < TELL_AFTER else ""
+    return f"The run is given up, since no window is committed and the tries exceed {limit}{at_least}. {problem}"
+
+
 def remedy(mode: Mode) -> str:
     """What a person can do about ranks that do not reach each other."""
     reach = "check that the members reach each other on all ports (firewall, NetworkPolicy, security group)"

@@ -105,6 +105,8 @@ class Progress:
         """Take over from a rank what an earlier coordinator knew."""
         self.window = max(self.window, echo.committed.window)
         self.samples = max(self.samples, echo.samples)
+        self.skipped = max(self.skipped, echo.skipped)
+        self.data_epoch = max(self.data_epoch, echo.data_epoch)
 
     def restarted(self, window: int) -> None:
         """The cohort starts (again) from a checkpoint of this window, which may lie behind the last commit."""

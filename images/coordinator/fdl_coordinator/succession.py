@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from fdl_api.reasons import Ended, Progress, Refusal
 from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, EpochMember, Outcome, RankHello, member_of
-from fdl_coordinator import gate
+from fdl_coordinator import forming, gate, report
 from fdl_coordinator.ending import Ending
 from fdl_coordinator.runstate import Send, in_order
 from fdl_coordinator.seats import Seat, SeatState
@@ -98,8 +98,11 @@ class Succession(Ending):
         return [rank.as_member() for rank in ranks]
 
     def _reform(self, now: float) -> list[Send]:
-        """A reduce failed and nobody is dead: the same members form a new group."""
+        """A reduce failed and nobody is dead: the same members form a new group, as often as the budget allows."""
         self.reduce_failed_at = None
+        budget = self.config.failure_policy.budgets.infrastructure
+        if self.stop is None and forming.exceeds(self.group_failures, budget):
+            return self._fail(Ended.MAX_FAILURES, forming.given_up(report.problem(self), budget))
         members = self.epochs.successors()
         return self._announce(self.epochs.begin(members, EpochCause.REFORM)) if members else []
 

@@ -34,6 +34,8 @@ class Reporter:
             members=epoch.members,
             committed=wire.Position(epoch=epoch.epoch, window=control.window),
             samples=control.samples,
+            skipped=control.ledger.skipped,
+            data_epoch=control.data_epoch,
             max_epoch=max(epoch.epoch, self.line.book.max_heard),
             suspended=self.line.book.suspended,
         )

@@ -452,6 +452,8 @@ class TestRestart:
             members=list(epoch.members),
             committed=wire.Position(epoch=epoch.epoch, window=window),
             samples=window * 10,
+            skipped=window * 2,
+            data_epoch=1,
             max_epoch=epoch.epoch + 3,
         )
 
@@ -504,7 +506,8 @@ class TestRestart:
         self.reconnect(new, old, [0, 1, 2])
         new.pass_time(10)
         assert new.epochs == [] and new.engine.outcome is wire.Outcome.TRAINING
-        assert new.engine.progress.window == 5
+        told = snapshot(new.engine)
+        assert (told.window, told.samples, told.skipped, told.data_epoch) == (5, 50, 10, 1), "before the next commit"
         new.window()
         assert new.engine.progress.window >= 5
 

@@ -3,7 +3,9 @@
 import pytest
 
 from fdl_api import wire
+from fdl_api.reasons import Ended
 from fdl_api.run import Mode
+from fdl_api.spec_policy import BudgetsSpec, FailurePolicySpec
 from fdl_api.wire import Outcome
 from fdl_coordinator import forming
 from fdl_coordinator.forming import LONGEST_PAUSE_SECONDS, TELL_AFTER, Failures, pause, remedy
@@ -13,8 +15,9 @@ from tests.unit.coordinator.cohort import Cohort, SimulatedRank, run_config
 NO_WAY = "NCCL error in ncclCommInitRank: connect to 10.0.0.1<41234> failed: no route to host."
 
 
-def formed(*blocked: int, mode: Mode = Mode.CPU_CADENCE) -> Cohort:
-    cohort = Cohort(run_config(mode=mode))
+def formed(*blocked: int, mode: Mode = Mode.CPU_CADENCE, infrastructure: int = 50) -> Cohort:
+    policy = FailurePolicySpec(budgets=BudgetsSpec(infrastructure=infrastructure))
+    cohort = Cohort(run_config(mode=mode, failure_policy=policy))
     for ordinal in range(3):
         cohort.ranks[f"m{ordinal}.1/0"] = SimulatedRank(f"m{ordinal}.1/0", blocked=NO_WAY if ordinal in blocked else "")
     for ordinal in range(3):
@@ -52,7 +55,7 @@ def test_a_cohort_whose_ranks_do_not_reach_each_other_says_whose_report_and_what
     assert "GLOO_SOCKET_IFNAME" in state.problem and "firewall" in state.problem
 
 
-def test_the_tries_become_rarer_and_never_end() -> None:
+def test_the_tries_become_rarer() -> None:
     cohort = formed(0, 1, 2)
     cohort.pass_time(600.0)
     first = len(cohort.epochs)
@@ -60,6 +63,38 @@ def test_the_tries_become_rarer_and_never_end() -> None:
     assert "(2 more ranks reported it)" in snapshot(cohort.engine).problem
     cohort.pass_time(2 * LONGEST_PAUSE_SECONDS + 10.0)
     assert first + 1 <= len(cohort.epochs) <= first + 3
+
+
+@pytest.mark.parametrize(("budget", "tries", "limit"), [(5, 6, "of 5."), (0, 4, "of 0 (of 3 at least).")])
+def test_more_tries_than_the_budget_of_infrastructure_end_the_run_with_the_sentence(
+    budget: int, tries: int, limit: str
+) -> None:
+    cohort = formed(1, infrastructure=budget)
+    cohort.pass_time(600.0)
+    state = snapshot(cohort.engine)
+    assert (state.outcome, state.reason, len(cohort.epochs)) == (Outcome.FAILED, Ended.MAX_FAILURES, tries)
+    assert f"exceed spec.failurePolicy.budgets.infrastructure {limit}" in state.message
+    assert f"rank 0 of digits-cpu-1-1 on node node1 says: {NO_WAY}" in state.message and "firewall" in state.message
+    assert all(rank.done is not None for rank in cohort.ranks.values()), "and all are let go"
+
+
+def test_tries_with_a_commit_in_between_are_not_in_a_row() -> None:
+    cohort = formed(infrastructure=0)
+    for _ in range(4 * TELL_AFTER):
+        rank = cohort.training()[0]
+        assert rank.epoch is not None
+        report = wire.ReduceFailed(epoch=rank.epoch.epoch, window=1, message="connection reset")
+        cohort.deliver(cohort.engine.reduce_failed(rank.uid, report, cohort.now))
+        cohort.pass_time(3.0)
+        cohort.window()
+    assert cohort.engine.outcome is Outcome.TRAINING and len(cohort.epochs) > 3 * TELL_AFTER
+
+
+def test_a_run_that_stops_already_is_not_failed_for_its_group() -> None:
+    cohort = formed(1, infrastructure=0)
+    cohort.deliver(cohort.engine.hinted(wire.Hint(wanted_members=3, suspend=True), cohort.now))
+    cohort.pass_time(300.0)
+    assert cohort.engine.outcome is Outcome.STOPPING
 
 
 def test_the_word_is_taken_back_when_the_group_stands() -> None:

@@ -29,3 +29,17 @@ def test_a_rank_without_figures_tells_the_same_counts_as_the_lowest() -> None:
     Reporter(line, replace(control, window=3)).entered(epoch, control)
     assert isinstance(line.said, wire.WindowCommitted)
     assert (line.said.window, line.said.samples, line.said.skipped) == (4, 20, 30)
+
+
+def test_an_echo_tells_all_counts_that_a_new_coordinator_cannot_know() -> None:
+    spec = PlanSpec.of(Mode.CPU_CADENCE, ElcheSpec())
+    control = replace(plan.create(replace(ledger.create(100, 10, 2, 0), skipped=30, cursor=120), spec), window=4)
+    reporter = Reporter(SoloLine(EpochBook("a"), lambda _: None), replace(control, samples=90))
+    assert reporter.echo() is None, "it trains nowhere yet"
+    members = [wire.EpochMember(uid="a", member="a", address="127.0.0.1", cohort="cpu")]
+    reporter.epoch = wire.Epoch(
+        generation=1, epoch=2, previous=1, members=members, cause=wire.EpochCause.DEATH, planned=False
+    )
+    echo = reporter.echo()
+    assert echo is not None
+    assert (echo.committed.window, echo.samples, echo.skipped, echo.data_epoch) == (4, 90, 30, 1)
