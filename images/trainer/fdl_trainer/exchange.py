@@ -11,7 +11,7 @@ import torch
 
 from fdl_trainer.groups import Group, Interrupt
 
-ROW = 8
+ROW = 9
 
 
 @dataclass(frozen=True, order=True)
@@ -24,6 +24,7 @@ class Held:
         attempt: attempt of the run in which it was committed. It and ``epoch`` tell the checkpoints apart that ranks
             start from; within a running training the window does.
         epoch: membership epoch in which it was committed.
+        options: 48 bits over the names of its optimizer's options, where gradients are averaged; else 0.
         entered: the newest epoch whose members its control state knows.
         digest: 24 bits over the control state.
         stopped: the run stopped at that window.
@@ -38,6 +39,7 @@ class Held:
     writable: bool = False
     attempt: int = 0
     epoch: int = 0
+    options: int = 0
 
     @property
     def worth(self) -> tuple[int, ...]:
@@ -61,13 +63,14 @@ class Held:
             float(self.writable),
             float(self.attempt),
             float(self.epoch),
+            float(self.options),
         ]
 
     @classmethod
     def of(cls, row: Sequence[float]) -> "Held":
         """Inverse of :meth:`row`."""
-        live, window, entered, digest, stopped, writable, attempt, epoch = (int(value) for value in row)
-        return cls(bool(live), window, entered, digest, bool(stopped), bool(writable), attempt, epoch)
+        live, window, entered, digest, stopped, writable, attempt, epoch, options = (int(value) for value in row)
+        return cls(bool(live), window, entered, digest, bool(stopped), bool(writable), attempt, epoch, options)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
+from fdl_api.reasons import Ended
 from fdl_trainer import elche, exchange, plan, tail, treefile
 from fdl_trainer.averaging import ModelState, Share, Slots, Wire
-from fdl_trainer.averaging.gradients import SCHEDULED
+from fdl_trainer.averaging.options import SCHEDULED
 from fdl_trainer.averaging.slots import count_of
 from fdl_trainer.course import Course
 from fdl_trainer.elche import NOWHERE, Seating
-from fdl_trainer.exchange import Held
+from fdl_trainer.ending import user_code
+from fdl_trainer.exchange import Decision, Held
 from fdl_trainer.groups import Group, Interrupt
 from fdl_trainer.plan import Control, PlanSpec
 from fdl_trainer.tail import Tail
@@ -85,6 +87,7 @@ class Replica:
             writable=self.writable,
             attempt=attempt,
             epoch=epoch,
+            options=self.model.gradients.digest if self.model.gradients is not None else 0,
         )
 
     def new_wire(self, rank: int, ranks: int) -> Wire:
@@ -184,9 +187,13 @@ class Replica:
 
         Returns:
             The windows whose batches this rank gave up and may be handed again.
+
+        Raises:
+            RunEndedError: this rank's optimizer cannot step with the others'.
         """
         alike = self.model.gradients is not None  # all optimizers take the same steps
         decision = exchange.exchange_rows(group, self.held(), interrupt, with_optimizer=alike)
+        self._require_same_options(decision, group.rank)
         donor, mine = decision.donor, group.rank == decision.donor
         flat = exchange.give_tensor(group, donor, self.model.gift(), interrupt) if decision.model else None
         control: Control | None = None
@@ -218,6 +225,20 @@ class Replica:
         self.stopped = decision.stopped
         self.writer = decision.writer
         return void
+
+    def _require_same_options(self, decision: Decision, rank: int) -> None:
+        """Where gradients are averaged, ranks read each other's options of the optimizer by their places."""
+        odd = [str(other) for other, row in enumerate(decision.held) if row.options != decision.source.options]
+        if str(rank) not in odd:
+            return
+        named = ", ".join(odd[:8]) + (f" and {len(odd) - 8} more" if len(odd) > 8 else "")
+        raise user_code(
+            Ended.SCRIPT_RAISED,
+            f"The optimizer of {'rank' if len(odd) == 1 else 'ranks'} {named} has other options than that of rank "
+            f"{decision.donor}, and spec.elche.average is gradients: all take the same step. Rank {rank} steps with "
+            f"{self.model.gradients}. Make the same optimizer with the same parameter groups on every device in the "
+            "optimizer factory of session.setup, or set spec.elche.average to parameters.",
+        )
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
         """Take another rank's; who trains already keeps what its own schedule goes on from.

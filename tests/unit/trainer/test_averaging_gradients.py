@@ -266,6 +266,40 @@ def test_rates_in_tensors_and_decays_of_adam_are_lent_too() -> None:
     assert group["lr"] is rate and rate == 0.01 and group["betas"] == (0.9, 0.999)
 
 
+@pytest.mark.parametrize(
+    ("make", "moved"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), {"dampening": 0.5}),
+        (lambda p: torch.optim.AdamW(p, lr=0.01), {"eps": 0.5, "betas": (0.5, 0.6)}),
+        (lambda p: torch.optim.RMSprop(p, lr=0.01), {"alpha": 0.5, "eps": 0.25}),
+    ],
+    ids=["dampening", "eps", "alpha"],
+)
+def test_any_number_that_a_script_moves_is_lent(make: Maker, moved: dict[str, Any]) -> None:
+    ranks, alone = cohort(2, make), cohort(1, make)
+    for group in (ranks, alone):
+        for window in range(2):
+            group[-1].optimizer.param_groups[0].update(moved)
+            group[-1].train(data(window, BATCH))
+            commit(group)
+    assert_alike(ranks)
+    for key, value in alone[0].state().items():
+        torch.testing.assert_close(ranks[0].state()[key], value)
+    own = ranks[0].optimizer.param_groups[0]
+    assert all(own[name] != value for name, value in moved.items()), "each rank's own stay to its script"
+
+
+def test_books_that_an_optimizer_keeps_among_its_options_go_on() -> None:
+    """As learning-rate-free optimizers do: what their step writes is not taken back."""
+    ranks = [Rank(lambda p: Counting([{"params": list(p), "k": 0}], lr=0.1)) for _ in range(2)]
+    enter(ranks)
+    for window in range(3):
+        ranks[window % 2].train(data(window, BATCH))
+        commit(ranks)
+    assert_alike(ranks)
+    assert [rank.optimizer.param_groups[0]["k"] for rank in ranks] == [3, 3]
+
+
 def test_a_parameter_that_no_batch_reached_is_not_stepped() -> None:
     def two_heads() -> nn.Module:
         torch.manual_seed(3)
@@ -573,6 +607,23 @@ def test_what_an_optimizer_keeps_in_its_groups_goes_with_a_missed_commit() -> No
         rank.train(data(10 + number, BATCH))
     commit(ranks)
     assert_alike(ranks)
+
+
+def test_an_optimizer_of_other_options_is_refused_before_anything_is_read_by_its_places() -> None:
+    def split(parameters: Any) -> torch.optim.Optimizer:
+        first, *rest = parameters
+        return torch.optim.SGD([{"params": [first]}, {"params": rest}], lr=0.1)
+
+    makers = (MAKERS["sgd"], MAKERS["adam"], MAKERS["sgd"], split)
+    ranks = [Rank(make) for make in makers]
+    held = [rank.replica.held() for rank in ranks]
+    decision = decide(held, with_optimizer=True)
+    for number in (0, 2):
+        ranks[number].replica._require_same_options(decision, number)
+    with pytest.raises(RunEndedError, match=r"ranks 1, 3 has other options than that of rank 0.*group 0: betas, eps"):
+        ranks[1].replica._require_same_options(decision, 1)
+    with pytest.raises(RunEndedError, match=r"Rank 3 steps with .*group 1: dampening.*in the optimizer factory"):
+        ranks[3].replica._require_same_options(decision, 3)
 
 
 def test_only_then_does_the_optimizer_go_with_the_commit() -> None:

@@ -19,7 +19,7 @@ HELD = st.builds(
 
 
 def test_a_row_survives_the_wire() -> None:
-    held = Held(True, 2**40, 7, 0xFFFFFF, True, False, 12, 4097)
+    held = Held(True, 2**40, 7, 0xFFFFFF, True, False, 12, 4097, 2**48 - 1)
     assert Held.of(held.row()) == held
 
 

@@ -6,75 +6,26 @@ the sum over all samples: what one process would do with all these batches as on
 nowhere else, so that a failed reduce leaves parameters and optimizer as they were, and the same sums are sent again.
 
 What a step depends on besides the gradient must be the same everywhere, too. A rank without a batch has not run the
-script's schedule, so each sends what it would step with (:class:`Terms`), bit for bit, and all take the lowest rank's
-that has trained, for this step only: their own stay to their schedules. A parameter that no batch reached has no
-gradient anywhere, as in one process. All steps start from the committed parameters: what a script did to its own
-meanwhile is undone.
+script's schedule, so each sends what it would step with (:mod:`fdl_trainer.averaging.options`), bit for bit, and all
+take the lowest rank's that has trained, for this step only: their own stay to their schedules. A parameter that no
+batch reached has no gradient anywhere, as in one process. All steps start from the committed parameters: what a script
+did to its own meanwhile is undone.
 """
 
-import math
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fdl_api.reasons import Ended
-from fdl_trainer.averaging import integers
+from fdl_trainer.averaging import integers, options
 from fdl_trainer.averaging.inventory import ModelChangedError
 from fdl_trainer.averaging.live import views
+from fdl_trainer.averaging.options import Options
 from fdl_trainer.averaging.weighing import Share
 from fdl_trainer.ending import user_code
 
-SCHEDULED = ("lr", "momentum", "betas", "weight_decay")
-"""What schedules change in a parameter group."""
-_BETAS = 2
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a parameter group steps with, as far as schedules change it; NaN where it has no such thing.
-
-    Attributes:
-        lr: learning rate.
-        momentum: of SGD and its kind.
-        beta1: first decay of Adam and its kind, which cyclic schedules move.
-        beta2: second decay.
-        weight_decay: its weight decay.
-    """
-
-    lr: float
-    momentum: float
-    beta1: float
-    beta2: float
-    weight_decay: float
-
-    @classmethod
-    def of(cls, group: dict[str, Any]) -> "Terms":
-        """A parameter group's."""
-        beta1, beta2 = group["betas"] if len(group.get("betas", ())) == _BETAS else (None, None)
-        found = (group.get("lr"), group.get("momentum"), beta1, beta2, group.get("weight_decay"))
-        return cls(*(float("nan") if value is None else float(value) for value in found))
-
-    def lend(self, group: dict[str, Any]) -> dict[str, Any]:
-        """Put them into a group; returns what has to go back (``group.update``)."""
-        before: dict[str, Any] = {}
-        wanted: dict[str, Any] = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
-        if len(group.get("betas", ())) == _BETAS:
-            wanted["betas"] = (self.beta1, self.beta2)
-        for key, value in wanted.items():
-            own = group.get(key)
-            if own is None:
-                continue
-            before[key] = own
-            # A learning rate in a tensor is one because the optimizer reads it on the device.
-            group[key] = torch.full_like(own, value) if isinstance(own, Tensor) else value
-        return before
-
-
-_TERMS = len(fields(Terms))
 _CLIP = 1
 
 
@@ -82,7 +33,7 @@ class Gradients:
     """The sums of one rank, and the step with everybody's.
 
     The region behind a wire buffer's tail holds for each parameter whether any batch reached it, and then for each rank
-    its terms: those of each parameter group, and the largest norm of the gradient (NaN: any).
+    what it steps with: the options of each parameter group, and the largest norm of the gradient (none: any).
 
     Args:
         parameters: trained ones, in the order of the flat buffers.
@@ -96,7 +47,7 @@ class Gradients:
     def __init__(self, parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
         self._parameters = list(parameters)
         self._optimizer = optimizer
-        self._groups = len(optimizer.param_groups)
+        self._options = [Options.of(group) for group in optimizer.param_groups]
         self._stepping = False
         self._reached = [False] * len(self._parameters)
         self._clip_norm: float | None = None
@@ -111,7 +62,15 @@ class Gradients:
 
     @property
     def _numbers(self) -> int:
-        return self._groups * _TERMS + _CLIP
+        return sum(group.count for group in self._options) + _CLIP
+
+    @property
+    def digest(self) -> int:
+        """Equal on all ranks whose parts of a region mean the same: they have the same options."""
+        return options.digest(self._options)
+
+    def __str__(self) -> str:
+        return "; ".join(f"parameter group {number}: {group}" for number, group in enumerate(self._options))
 
     # --- in a window ------------------------------------------------------------------------------------
 
@@ -174,22 +133,21 @@ class Gradients:
             finite: whether its sums are, bool, shape ``[]``, on the region's device.
 
         Raises:
-            ModelChangedError: the optimizer has other parameter groups than at the start.
+            ModelChangedError: the optimizer has other parameter groups or options than at the start.
         """
         groups = self._optimizer.param_groups
-        if len(groups) != self._groups:
+        if len(groups) != len(self._options):
             raise ModelChangedError(
-                f"The optimizer has {len(groups)} parameter groups and had {self._groups} in session.setup: the other "
-                "ranks do not know the new one. Make all groups in the optimizer factory."
+                f"The optimizer has {len(groups)} parameter groups and had {len(self._options)} in session.setup: "
+                "the other ranks do not know the new one. Make all groups in the optimizer factory."
             )
         reached, numbers = self._split(region)
         region.zero_()
         if not share.samples:
             return
         reached.copy_(torch.tensor(self._reached, dtype=region.dtype)).mul_(finite)
-        own = [getattr(terms, field.name) for terms in map(Terms.of, groups) for field in fields(Terms)]
-        own.append(float("nan") if self._clip_norm is None else float(self._clip_norm))
-        bits = torch.tensor([struct.unpack("<q", struct.pack("<d", value))[0] for value in own], dtype=torch.int64)
+        own = [number for known, group in zip(self._options, groups, strict=True) for number in known.read(group)]
+        bits = torch.tensor(options.encode([*own, self._clip_norm]), dtype=torch.int64)
         lanes = torch.empty(numbers.shape[1], dtype=region.dtype)
         integers.encode(bits, lanes)
         numbers[rank].copy_(lanes)
@@ -205,31 +163,31 @@ class Gradients:
         """
         reached, numbers = self._split(region)
         leader = next(rank for rank, share in enumerate(shares) if share.samples)
-        bits = integers.decode(numbers[leader].cpu()).tolist()
-        values = [struct.unpack("<d", struct.pack("<q", value))[0] for value in bits]
+        *values, clip_norm = options.decode(integers.decode(numbers[leader].cpu()).tolist())
         self.sums.copy_(mean)
         given = [count > 0 for count in reached.tolist()]
         for parameter, view, wanted in zip(self._parameters, self._views, given, strict=True):
             parameter.grad = _like(view, parameter) if wanted else None
-        if not math.isnan(values[-1]):
+        if clip_norm is not None:
             clipped = [parameter for parameter, wanted in zip(self._parameters, given, strict=True) if wanted]
-            torch.nn.utils.clip_grad_norm_(clipped, values[-1])
-        terms = [Terms(*values[i * _TERMS : (i + 1) * _TERMS]) for i in range(self._groups)]
-        self._step_with(terms)
+            torch.nn.utils.clip_grad_norm_(clipped, clip_norm)
+        self._step_with(values)
         for parameter in self._parameters:
             parameter.grad = None
         self.clear()
 
-    def _step_with(self, terms: Sequence[Terms]) -> None:
-        groups = self._optimizer.param_groups
-        own = [each.lend(group) for each, group in zip(terms, groups, strict=True)]
+    def _step_with(self, values: Sequence[float | None]) -> None:
+        loans = []
+        for known, group in zip(self._options, self._optimizer.param_groups, strict=True):
+            loans.append((group, known.lend(group, values[: known.count])))
+            values = values[known.count :]
         self._stepping = True
         try:
             self._optimizer.step()
         finally:
             self._stepping = False
-            for group, before in zip(groups, own, strict=True):
-                group.update(before)
+            for group, loan in loans:
+                options.give_back(group, loan)
 
     def _refuse_steps(self, *_: Any) -> None:
         if not self._stepping:
