@@ -3,6 +3,7 @@
 import copy
 import math
 import mmap
+import os
 import random
 import struct
 import time
@@ -21,9 +22,9 @@ class Clock:
     """The moment at which speeds swap, in a file that all ranks of a slice have mapped. 0 is: not known yet."""
 
     def __init__(self, path: Path) -> None:
-        if not path.exists():
-            path.write_bytes(_CLOCK.pack(0.0))
-        with path.open("r+b") as file:
+        # All ranks come here at once: whoever is first makes the file, and nobody empties it, not even for a moment.
+        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
+            os.ftruncate(file.fileno(), _CLOCK.size)
             self._map = mmap.mmap(file.fileno(), _CLOCK.size)
 
     def set(self, moment: float) -> None:

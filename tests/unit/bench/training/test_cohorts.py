@@ -70,6 +70,14 @@ def test_the_clock_is_shared_by_file(tmp_path: Path) -> None:
     assert not other.passed()
 
 
+def test_a_rank_that_opens_the_clock_late_or_before_it_is_whole_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "clock").touch()
+    mine = slowness.Clock(tmp_path / "clock")
+    assert not mine.passed()
+    mine.set(1.0)
+    assert slowness.Clock(tmp_path / "clock").passed()
+
+
 def test_quotas_are_set_and_cleared() -> None:
     try:
         with quota_groups([0.4, None]) as (group, free):
