@@ -1,7 +1,6 @@
 """Holds what is in the files against the table of floDl's keys: nothing is dropped without a word."""
 
 import difflib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -47,11 +46,15 @@ class Account:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return _is_whole(value) and 0 <= value < LARGEST
 
 
 def _is_text(value: Any) -> bool:
@@ -84,6 +87,8 @@ TYPES: Final[dict[Kind, tuple[str, Callable[[Any], bool]]]] = {
     "any": ("anything", lambda value: True),
 }
 """Kind of a value -> how it is called, and its test."""
+LARGEST: Final = 1 << 63
+"""Above all numbers that anybody means: larger ones cannot be counted with everywhere."""
 TWICE: Final = "is given twice; the last one counts here, floDl refuses it"
 STAYS: Final = "it does not fan out ('cluster: true'), so it stays a program of yours"
 
@@ -189,5 +194,7 @@ def _shown(value: Any) -> str:
         return "a block of keys"
     if isinstance(value, list):
         return "a list" if all(not isinstance(item, dict) for item in value) else "a list of blocks"
+    if _is_whole(value) and abs(value) >= LARGEST:
+        return "a number beyond all measure"  # too long to be written, even
     text = repr(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -1,7 +1,7 @@
 """The manifests: an FdlCluster and an FdlRun for each command that fans out. Pure and deterministic."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from fdl_cli.convert.modes import mode
 from fdl_cli.convert.window import window
 
 API: Final = "fdl.dev/v1alpha1"
+MAX_GROUP_NAME: Final = 253
 MAX_RUN_NAME: Final = 30
 """Short enough for the longest name that is made from a run's and a cohort's."""
 SCRIPT: Final = "train.py"
@@ -135,7 +136,28 @@ def _commands(tree: Mapping[str, Any], wishes: Wishes, made: Manifests) -> list[
     if not wide:
         made.notes.append("no command says 'cluster: true', so one run was made of what holds for all commands")
         return [(run_name(wishes.name or "train"), {})]
-    return [(run_name(wishes.name or name), command) for name, command in wide]
+    names = [run_name(wishes.name or name) for name, _ in wide]
+    runs = distinct(names, MAX_RUN_NAME)
+    if runs != names:
+        made.notes.append(f"commands have names that are alike, so their runs are numbered: {', '.join(runs)}")
+    return [(run, command) for run, (_, command) in zip(runs, wide, strict=True)]
+
+
+def distinct(names: Iterable[str], limit: int) -> list[str]:
+    """The names, those that came before with a number behind: a later object of one name would replace the earlier.
+
+    Args:
+        names: names, in order.
+        limit: characters of the longest that may be made.
+    """
+    made: list[str] = []
+    for name in names:
+        number, own = 1, name
+        while own in made:
+            number += 1
+            own = f"{name[: limit - len(str(number)) - 1].rstrip('-.')}-{number}"
+        made.append(own)
+    return made
 
 
 def run_name(text: str) -> str:
@@ -175,14 +197,18 @@ def _fabric(machines: list[Host], note: Callable[[str], None]) -> dict[str, Any]
     if len({machine.interface for machine in machines}) == 1:
         return {"groups": [{"name": "all", "socketInterface": named[0].interface}]}
     note("interfaces differ, so each host has a group in spec.fabric by its name; put a label of yours there instead")
+    names = [
+        re.sub(r"[^a-z0-9.]+", "-", machine.name.lower()).strip("-.") or f"host-{at}"
+        for at, machine in enumerate(named)
+    ]
     return {
         "groups": [
             {
-                "name": re.sub(r"[^a-z0-9.]+", "-", machine.name.lower()).strip("-.") or f"host-{at}",
+                "name": name,
                 "nodeSelector": {"kubernetes.io/hostname": machine.name},
                 "socketInterface": machine.interface,
             }
-            for at, machine in enumerate(named)
+            for name, machine in zip(distinct(names, MAX_GROUP_NAME), named, strict=True)
         ]
     }
 

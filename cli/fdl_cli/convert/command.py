@@ -10,6 +10,7 @@ from fdl_cli.convert import show
 from fdl_cli.convert.audit import audit
 from fdl_cli.convert.build import ConvertError, Wishes, build, run_name
 from fdl_cli.convert.source import Mapping, SourceError, overlay, read
+from fdl_cli.screen import printable
 
 UNDERSTOOD, PARTLY, NOTHING = 0, 1, 2
 """Exit codes: every key is accounted for; some were not understood and left out; no manifest was made."""
@@ -47,7 +48,7 @@ def convert(files: tuple[Path, ...], output: Path | None, **said: str) -> None:
             top = overlay(top, read(path))
         sys.exit(_convert(top, files, output, wishes))
     except (SourceError, ConvertError) as fault:
-        click.echo(f"Error: {fault}", err=True)
+        click.echo(f"Error: {printable(str(fault))}", err=True)
         sys.exit(NOTHING)
 
 
@@ -62,7 +63,7 @@ def _convert(top: Mapping, files: tuple[Path, ...], output: Path | None, wishes:
         _write(output, text)
     console = Console(stderr=True, highlight=False)
     for line, style in show.account(found.findings, made, names, max(60, min(console.width, 120))):
-        console.print(line, style=STYLES[style], markup=False, soft_wrap=True)
+        console.print(printable(line), style=STYLES[style], markup=False, soft_wrap=True)
     return PARTLY if any(each.verdict in show.PROBLEMS for each in found.findings) else UNDERSTOOD
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from fdl_cli.convert.audit import Finding
 from fdl_cli.convert.build import Manifests
-from fdl_cli.screen import named
+from fdl_cli.screen import named, printable
 
 PROBLEMS: Final = ("unknown", "wrong")
 MAX_PLACES: Final = 4
@@ -21,6 +21,7 @@ def manifests(made: Manifests, files: Sequence[str]) -> str:
     if made.todo:
         head.append("# Before you apply it:")
         head += [f"# - {line}" for line in made.todo]
+    head = [" ".join(printable(line).splitlines()) for line in head]
     bodies = [yaml.dump(one, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110) for one in made.objects]
     return "\n".join(head) + "\n" + "---\n".join(["", *bodies]).removeprefix("\n")
 

@@ -66,15 +66,14 @@ def parse(text: str, file: str) -> Mapping:
     Raises:
         SourceError: it is no YAML, no mapping, or has more than :data:`MAX_ENTRIES` entries.
     """
-    loader = _Loader(text)
-    loader.file = file
     try:
+        loader = _Loader(text)
+        loader.file = file
         found = loader.get_single_data()
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    # Tags on values that they do not suit bring any of these about in PyYAML.
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise SourceError(f"{file} is no YAML that can be read: {said}") from error
-    finally:
-        loader.dispose()
     if found is None:
         found = Mapping()
     if not isinstance(found, Mapping):

@@ -1,5 +1,6 @@
 """floDl's libtorch variants as variants of FdlCluster: which architectures their torch has kernels for."""
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ PRECOMPILED: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 }
 """floDl's downloads (libtorch 2.10.0): vendor and architectures."""
 
+MAX_NAME: Final = 30
 _PART: Final = re.compile(r"sm_?(?P<sm>[0-9]{2,3})|(?P<gfx>gfx[0-9]{1,3}[0-9a-f]{2})")
 
 
@@ -43,13 +45,22 @@ class Torch:
         return self.vendor == "cpu" or bool(self.archs)
 
 
+def _name(base: str) -> str:
+    """A name for a variant; a long one ends with a hash, since what differs may stand at its end."""
+    name = re.sub(r"[^a-z0-9]+", "-", base).strip("-") or "torch"
+    if len(name) <= MAX_NAME:
+        return name
+    tail = hashlib.sha256(name.encode()).hexdigest()[:6]
+    return f"{name[: MAX_NAME - len(tail) - 1].rstrip('-')}-{tail}"
+
+
 def torch(arch: str) -> Torch:
     """The variant that a floDl ``arch`` names, e.g. ``precompiled/cu128`` or ``builds/sm61-sm120``.
 
     A name that says nothing is taken for NVIDIA's, floDl's usual case, with unknown architectures.
     """
     base = arch.rstrip("/").rpartition("/")[2].lower()
-    name = re.sub(r"[^a-z0-9]+", "-", base)[:30].strip("-") or "torch"
+    name = _name(base)
     if name == "auto":
         name = "torch"
     if (found := PRECOMPILED.get(base.replace(".", ""))) is not None:

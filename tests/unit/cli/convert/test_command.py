@@ -87,3 +87,39 @@ def test_lines_keep_to_the_width(file: Path, width: int, monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", str(width))
     done = CliRunner().invoke(convert, [str(file)])
     assert max(len(line) for line in done.stderr.splitlines()) <= width
+
+
+def test_what_files_say_steers_no_terminal_and_ends_no_comment(tmp_path: Path) -> None:
+    file = tmp_path / "a\n---\nkind: Evil"
+    file.write_text(GOOD + '"\\e[2J\\ePwned": 1\n')
+    done = CliRunner().invoke(convert, [str(file)])
+    assert "\x1b" not in done.output and "Pwned is no key" in done.output
+    assert all(each["kind"] != "Evil" for each in yaml.safe_load_all(done.stdout))
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "0x" + "f" * 6000, "-" + "9" * 400])
+def test_numbers_that_nobody_can_count_with_are_left_out(file: Path, number: str) -> None:
+    file.write_text(f"{GOOD}ddp: {{overhead_target: {number}, anchor: {number}}}\n")
+    done = CliRunner().invoke(convert, [str(file)])
+    assert done.exit_code == 1, done.output
+    assert " ".join(done.stderr.split()).count("a number beyond all measure, not") == 2
+
+
+def test_objects_whose_names_would_be_alike_are_told_apart(file: Path) -> None:
+    many = "builds/sm61-sm70-sm75-sm80-sm86-sm"
+    workers = "".join(
+        f"    - {{host: {host}, local_devices: [0], arch: {many}{arch}, nccl_socket_ifname: eth{at}}}\n"
+        for at, (host, arch) in enumerate([("a", 89), ("A", 90), ("a", 120)])
+    )
+    file.write_text(
+        f"cluster:\n  workers:\n{workers}commands:\n  Train!: {{cluster: true}}\n  train?: {{cluster: true}}\n"
+    )
+    done = CliRunner().invoke(convert, [str(file)])
+    assert done.exit_code == 0, done.output
+    cluster, *runs = yaml.safe_load_all(done.stdout)
+    assert [run["metadata"]["name"] for run in runs] == ["train", "train-2"]
+    assert "numbered: train, train-2" in " ".join(done.stderr.split())
+    assert [group["name"] for group in cluster["spec"]["fabric"]["groups"]] == ["a", "a-2", "a-3"]
+    names = [variant["name"] for variant in cluster["spec"]["variants"]]
+    assert len(set(names)) == 3 and all(len(name) <= 30 for name in names)
+    assert [cohort["variant"] for cohort in runs[0]["spec"]["cohorts"]] == names

@@ -42,6 +42,12 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: !!python/object:os.system x", "is no YAML that can be read"),
         ("a: &a {b: *a}", "is no YAML that can be read"),
         ("[" * 3000, "is no YAML that can be read"),
+        ("a: !!int ''", "is no YAML that can be read"),
+        ("a: !!bool x", "is no YAML that can be read"),
+        ("a: !!timestamp x", "is no YAML that can be read"),
+        ("a: !!seq x", "is no YAML that can be read"),
+        ("a: \0", "is no YAML that can be read"),
+        ("a: \x1b[2J", "is no YAML that can be read"),
         (BOMB, "more than 20000 keys and items"),
     ],
 )
