@@ -78,6 +78,28 @@ class Device(Message):
     cpu_millicores: int = Field(default=0, description="CPU time of its rank, in thousandths of a CPU; 0: not known.")
 
 
+class PairFault(StrEnum):
+    """Why one rank does not reach another. The values name the findings of the check ``pairs`` (fdl_api.checks)."""
+
+    TIMEOUT = "timeout"
+    NO_ROUTE = "no-route"
+    REFUSED = "refused"
+    CLOSED = "closed"
+    SILENT = "silent"
+    FOREIGN = "foreign"
+    LARGE_OUT = "large-out"
+    """Small packets arrive, and large ones to the peer do not."""
+    LARGE_BACK = "large-back"
+    """Small packets arrive, and large ones from the peer do not."""
+
+
+class Reach(Message):
+    """Where a rank answers its peers' tests of the way to it: on the interface that the run's groups use."""
+
+    address: str = Field(max_length=64, description="IP address.")
+    port: int = Field(ge=1, le=65535)
+
+
 class EpochMember(Message):
     """One rank's place in a membership epoch."""
 
@@ -91,6 +113,7 @@ class EpochMember(Message):
         "ranks; -1 for one beyond what the spec wants.",
     )
     device: Device | None = Field(default=None, description="What the rank trains on, as its agent said.")
+    reach: Reach | None = Field(default=None, description="RankHello.reach; without it, no way to the rank is tested.")
 
 
 class Position(Message):
@@ -193,6 +216,7 @@ class RankHello(Message):
     committed: Position = Field(description="Newest state this rank holds: from a checkpoint, or of a live run.")
     checkpoint_error: str = Field(default="", max_length=1024, description="Why a checkpoint could not be used, if so.")
     data: str = Field(default="", max_length=96, description="Whether its data is resident or streamed, and why.")
+    reach: Reach | None = Field(default=None, description="Where it answers tests of the way to it, if anywhere.")
     echo: Echo | None = Field(default=None, description="Set on a reconnect within a running training.")
 
 
@@ -280,6 +304,26 @@ class EpochFailed(Message):
     type: Literal["epochFailed"] = "epochFailed"
     epoch: int
     message: str = Field(max_length=1024)
+
+
+class BrokenPair(Message):
+    """A rank that the sender does not reach."""
+
+    peer: str = Field(max_length=128, description="UID of the rank that is not reached.")
+    fault: PairFault
+    detail: str = Field(default="", max_length=200, description="The system's words, if it said any.")
+
+
+class PairsTested(Message):
+    """This rank has tested its ways to members of an epoch, before it forms the group.
+
+    Whoever is not in ``broken`` was reached, now or for an earlier epoch (or has no ``reach``).
+    """
+
+    type: Literal["pairsTested"] = "pairsTested"
+    epoch: int
+    broken: list[BrokenPair] = Field(default_factory=list, max_length=64, description="Ways that failed, up to 64.")
+    count: int = Field(default=0, description="How many ways failed.")
 
 
 class Leave(Message):
@@ -571,6 +615,7 @@ FromRank = Annotated[
     | ReduceFailed
     | EpochFormed
     | EpochFailed
+    | PairsTested
     | Leave
     | CheckpointSaved
     | CheckpointFailed

@@ -69,7 +69,7 @@ class CheckInfo:
     looks_at: str
     findings: tuple[Finding, ...]
     place: Place = "both"
-    by: Literal["prober", "operator"] = "prober"
+    by: Literal["prober", "operator", "members"] = "prober"
 
     def finding(self, reason: str) -> Finding:
         """The finding of a name.

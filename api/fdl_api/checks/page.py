@@ -3,6 +3,11 @@
 from fdl_api.checks import CHECKS, GROUPS, CheckInfo
 
 _PLACES = {"both": "", "cluster": " Only in a cluster.", "local": " Only outside of a cluster."}
+_MAKERS = {
+    "prober": "",
+    "operator": " Made by the operator.",
+    "members": " Made by the members of a run, and told in its condition `Progressing` (GroupFails).",
+}
 
 
 def page() -> str:
@@ -33,8 +38,7 @@ def page() -> str:
 
 
 def _looks(check: CheckInfo) -> str:
-    by = " Made by the operator." if check.by == "operator" else ""
-    return _cell(f"{check.looks_at}.{_PLACES[check.place]}{by}")
+    return _cell(f"{check.looks_at}.{_PLACES[check.place]}{_MAKERS[check.by]}")
 
 
 def _rows(check: CheckInfo) -> list[str]:

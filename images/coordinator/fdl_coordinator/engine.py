@@ -26,6 +26,7 @@ from fdl_api.wire import (
     Hint,
     Leave,
     Outcome,
+    PairsTested,
     RankExited,
     RankHello,
     ReduceFailed,
@@ -37,17 +38,14 @@ from fdl_api.wire import (
     WindowCommitted,
     member_of,
 )
-from fdl_coordinator import gate
-from fdl_coordinator.epochs import Planned
-from fdl_coordinator.opening import Opening
+from fdl_coordinator import gate, pairs
+from fdl_coordinator.opening import PLAN_LIMIT_SECONDS, Opening
 from fdl_coordinator.rendezvous import Answer
 from fdl_coordinator.runstate import ENDED, Send
 from fdl_coordinator.seats import GONE, RankSeat, Seat, SeatState, seat_number
 
 REFORM_SECONDS = HEARTBEAT_LIMIT_SECONDS + 0.5
 """Time in which a death may explain a failed reduce; after it the group is made anew."""
-PLAN_LIMIT_SECONDS = 30.0
-"""Time in which a planned epoch must be formed by all its members."""
 WITNESS_SECONDS = 3 * HEARTBEAT_SECONDS
 """Somebody must have been heard within this before another one's silence counts: all who stop at one moment had their
 last heartbeats at different times, and the first of them is no more dead than the rest."""
@@ -203,6 +201,23 @@ class Engine(Opening):
             self.group_failures.report(tuple(self.epochs.uids()), report.epoch, rank_uid, report.message, now)
         return []
 
+    def pairs_tested(self, rank_uid: str, report: PairsTested, now: float) -> list[Send]:
+        """A rank has tested its ways to others (:mod:`fdl_coordinator.pairs`).
+
+        Two ranks of which neither reaches the other cannot be in one group: nobody needs to wait until the backends'
+        own attempts run out. One that is reached one way only may still be, as it depends on who connects to whom.
+        """
+        rank = self.seats.rank(rank_uid)
+        if rank is None:
+            return []
+        rank.tested = report
+        if not report.broken or rank.formed >= report.epoch:
+            return []
+        self.broken_epoch = max(self.broken_epoch, report.epoch)
+        if not pairs.apart(self.tests(report.epoch), rank_uid):
+            return []
+        return self.forming_failed(rank_uid, EpochFailed(epoch=report.epoch, message=""), now)
+
     def committed(self, rank_uid: str, report: WindowCommitted, now: float) -> list[Send]:
         """A rank committed a window."""
         rank = self.seats.rank(rank_uid)
@@ -312,20 +327,13 @@ class Engine(Opening):
         failed_at, again_at = self.reduce_failed_at, self.group_failures.again_at
         if failed_at is not None and now - failed_at > REFORM_SECONDS and now >= again_at:
             out += self._reform(now)
-        hangs = bool(self.slow_minutes() and self.unformed())
+        hangs = bool(self.stuck_pairs() or (self.slow_minutes() and self.unformed()))
         if self.outcome is Outcome.TRAINING and (hangs or self.group_failures.telling):
             self.outcome = Outcome.RECOVERING
         self._note_silence(now)
         out += self._suspend_stalled(now)
         self._welcome_back(now)
         return out + self._save_on_request() + self._advance(now)
-
-    def _plan_expired(self, planned: Planned, now: float) -> list[Send]:
-        """Drop a planned epoch that some of its members have not formed in time."""
-        late = [member.uid for member in planned.epoch.members if self._formed(member.uid) < planned.epoch.epoch]
-        for uid in late:
-            self._plan_failed(uid, f"(nothing: its group did not stand within {PLAN_LIMIT_SECONDS:.0f} s)", now)
-        return self._cancel(planned)
 
     def _save_on_request(self) -> list[Send]:
         """Ask for one checkpoint for each new wish of the operator's, as soon as somebody trains."""

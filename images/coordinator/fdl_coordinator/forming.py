@@ -109,7 +109,7 @@ def remedy(mode: Mode) -> str:
     return f"{reach}; {interface}{way_out}."
 
 
-def failed(failures: Failures, who: str, joins: str, mode: Mode) -> str:
+def failed(failures: Failures, who: str, joins: str, mode: Mode, *, pairs: str = "", remedies: str = "") -> str:
     """A sentence about failures that people are told of.
 
     Args:
@@ -117,15 +117,27 @@ def failed(failures: Failures, who: str, joins: str, mode: Mode) -> str:
         who: the rank that reported it, in words.
         joins: names of the members that come or go with the change; empty when it is the whole cohort's.
         mode: of the run.
+        pairs: which ranks do not reach each other, as sentences, if that is known.
+        remedies: what to do about these pairs.
     """
     others = f" ({failures.ranks - 1} more ranks reported it)" if failures.ranks > 1 else ""
     what = f"The change of membership for {joins}" if joins else "The group of all ranks"
     goes_on = " The run goes on as it is, and tries again once a minute at most." if joins else ""
     text = " ".join(failures.text.split())[:QUOTED].rstrip(".")
+    says = f" {who} says: {text}." if text else ""
     return (
-        f"{what} failed {failures.count} times in a row, last as epoch {failures.epoch}{others}. {who} says: {text}."
-        f"{goes_on} To mend it, {remedy(mode)}"
+        f"{what} failed {failures.count} times in a row, last as epoch {failures.epoch}{others}."
+        f"{_before(pairs)}{says}{goes_on}{_before(remedies)} To mend it, {remedy(mode)}"
     )
+
+
+def stuck(epoch: int, pairs: str, remedies: str) -> str:
+    """A sentence about a group that does not come to stand, where ranks are known that do not reach each other."""
+    return f"The group of epoch {epoch} does not come to stand. {pairs} {remedies}"
+
+
+def _before(text: str) -> str:
+    return f" {text}" if text else ""
 
 
 def slow(epoch: int, minutes: int, missing: list[str], mode: Mode) -> str:

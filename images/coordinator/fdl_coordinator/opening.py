@@ -3,9 +3,13 @@
 from fdl_api.reasons import Ended
 from fdl_api.wire import RECONNECT_GRACE_SECONDS, EpochCause, Outcome, Stop
 from fdl_coordinator import formation, gate
+from fdl_coordinator.epochs import Planned
 from fdl_coordinator.runstate import ENDED, Send, in_order
 from fdl_coordinator.seats import Seat, SeatState
 from fdl_coordinator.suspension import Suspension
+
+PLAN_LIMIT_SECONDS = 30.0
+"""Time in which a planned epoch must be formed by all its members."""
 
 
 class Opening(Suspension):
@@ -126,6 +130,13 @@ class Opening(Suspension):
         for seat in self.seats.in_state(SeatState.READY, SeatState.LEAVING):
             if self._in_plan(seat) != self._in_epoch(seat):
                 seat.failures.report(seat.uid, planned.epoch.epoch, rank_uid, text, now)
+
+    def _plan_expired(self, planned: Planned, now: float) -> list[Send]:
+        """Drop a planned epoch that some of its members have not formed in time."""
+        late = [member.uid for member in planned.epoch.members if self._formed(member.uid) < planned.epoch.epoch]
+        for uid in late:
+            self._plan_failed(uid, f"(nothing: its group did not stand within {PLAN_LIMIT_SECONDS:.0f} s)", now)
+        return self._cancel(planned)
 
     def _maybe_switched(self, now: float) -> list[Send]:
         planned = self.epochs.planned

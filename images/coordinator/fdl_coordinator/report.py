@@ -20,9 +20,9 @@ from fdl_api.wire import (
     WindowCommitted,
     member_of,
 )
-from fdl_coordinator import forming
+from fdl_coordinator import forming, pairs
 from fdl_coordinator.goodput import Goodput
-from fdl_coordinator.seats import RankSeat
+from fdl_coordinator.seats import RankSeat, Seat
 
 if TYPE_CHECKING:
     from fdl_coordinator.runstate import RunState
@@ -187,20 +187,63 @@ def problem(engine: "RunState") -> str:
     """What keeps ranks from each other, as a sentence; empty while nothing does."""
     mode, failures = engine.config.mode, engine.group_failures
     if failures.telling:
-        return forming.failed(failures, _who(engine, failures.rank), "", mode)
+        return _failed(engine, failures, [])
     current, minutes = engine.epochs.current, engine.slow_minutes()
+    if current is not None and (stuck := engine.stuck_pairs()):
+        return forming.stuck(current.epoch, *_pairs(engine, stuck))
     if current is not None and minutes and (missing := engine.unformed()):
         return forming.slow(current.epoch, minutes, [_who(engine, uid) for uid in missing], mode)
     seats = [seat for seat in engine.seats.living() if seat.failures.telling]
     if not seats:
         return ""
     last = max((seat.failures for seat in seats), key=lambda known: known.epoch)
-    names = ", ".join(seat.hello.member for seat in seats if seat.failures.epoch == last.epoch)
-    return forming.failed(last, _who(engine, last.rank), names[:400], mode)
+    return _failed(engine, last, [seat for seat in seats if seat.failures.epoch == last.epoch])
+
+
+def _failed(engine: "RunState", failures: forming.Failures, movers: list[Seat]) -> str:
+    """A sentence about failures of the whole group, or of those who come and go."""
+    joins = ", ".join(seat.hello.member for seat in movers)[:400]
+    meant = {seat.uid for seat in movers}
+    found = pairs.of(engine.tests(failures.epoch))
+    if movers:
+        found = [pair for pair in found if meant & {member_of(pair.source), member_of(pair.target)}]
+    broken, remedies = _pairs(engine, found)
+    who, mode = _who(engine, failures.rank), engine.config.mode
+    return forming.failed(failures, who, joins, mode, pairs=broken, remedies=remedies)
+
+
+def _pairs(engine: "RunState", broken: list[pairs.Pair]) -> tuple[str, str]:
+    """Which pairs are broken, and what to do; empty where none is."""
+    if not broken:
+        return "", ""
+    return pairs.sentences(broken, lambda uid: _place(engine, uid)), pairs.remedies(broken)
+
+
+def _place(engine: "RunState", uid: str) -> pairs.Place:
+    seat, rank = engine.seats.get(member_of(uid)), engine.seats.rank(uid)
+    reach = rank.hello.reach if rank is not None else None
+    at = f"{reach.address} port {reach.port}" if reach is not None else ""
+    return pairs.Place(_who(engine, uid), seat.hello.host if seat is not None else "unknown", at)
 
 
 def notes(engine: "RunState") -> list[str]:
     """What is worth knowing of the run, as sentences."""
+    return [*_ratios(engine), *_one_way(engine)]
+
+
+def _one_way(engine: "RunState") -> list[str]:
+    """Ways that are broken in a group that stands nevertheless."""
+    uids = set(engine.epochs.uids())
+    if not uids or engine.unformed():
+        return []
+    tests = {uid: report for uid, report in engine.tests().items() if uid in uids}
+    broken, remedies = _pairs(engine, [pair for pair in pairs.of(tests) if pair.target in uids])
+    if not broken:
+        return []
+    return [f"{broken} The group stands all the same; the next one may not, as it depends on who connects. {remedies}"]
+
+
+def _ratios(engine: "RunState") -> list[str]:
     ratios, epochs = engine.config.elche.partition_ratios, engine.epochs
     if not ratios or epochs.current is None:
         return []

@@ -14,11 +14,13 @@ from fdl_api.wire import (
     Hint,
     Message,
     Outcome,
+    PairsTested,
     RankHello,
     Refuse,
     Stop,
     member_of,
 )
+from fdl_coordinator import pairs
 from fdl_coordinator.epochs import EpochBook, Planned
 from fdl_coordinator.forming import SLOW_SECONDS, Failures
 from fdl_coordinator.rendezvous import Rendezvous
@@ -56,6 +58,8 @@ class RunState:
         self.rebuild_until: float | None = None
         self.reduce_failed_at: float | None = None
         self.group_failures = Failures()
+        self.broken_epoch = 0
+        """Newest epoch of whose members one does not reach another."""
         self.announced_at: float | None = None
         self.ticked_at: float | None = None
         self.stop: Stop | None = None
@@ -133,6 +137,18 @@ class RunState:
         """Ranks of the present epoch that have not said that its group stands."""
         current = self.epochs.current
         return [uid for uid in self.epochs.uids() if current is not None and self._formed(uid) < current.epoch]
+
+    def tests(self, since: int = 0) -> dict[str, PairsTested]:
+        """What living ranks said last of their ways to others, by UID; of this epoch and later ones; by seats."""
+        ranks = (rank for seat in sorted(self.seats.living(), key=lambda seat: seat.place) for rank in in_order(seat))
+        return {rank.uid: rank.tested for rank in ranks if rank.tested is not None and rank.tested.epoch >= since}
+
+    def stuck_pairs(self) -> list[pairs.Pair]:
+        """The broken pairs of a present epoch whose group does not come to stand; none before it has had some time."""
+        current, at, now = self.epochs.current, self.announced_at, self.ticked_at
+        if current is None or current.epoch != self.broken_epoch or at is None or now is None:
+            return []
+        return pairs.of(self.tests(current.epoch)) if now - at >= pairs.STAND_SECONDS and self.unformed() else []
 
     def _any_final(self) -> bool:
         ranks = (self.seats.rank(uid) for uid in self.epochs.uids())

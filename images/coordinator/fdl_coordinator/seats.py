@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fdl_api.runconfig import CohortConfig
-from fdl_api.wire import AgentHello, Device, EpochMember, Phase, RankHello
+from fdl_api.wire import AgentHello, Device, EpochMember, PairsTested, Phase, RankHello
 from fdl_coordinator.forming import Failures
 
 
@@ -52,6 +52,8 @@ class RankSeat:
     number: int = -1
     """Number of its seat in the run (:func:`seat_number`)."""
     device: Device | None = None
+    tested: PairsTested | None = None
+    """Its newest word on its ways to the others."""
 
     def as_member(self) -> EpochMember:
         """The rank's entry in an epoch's member list."""
@@ -63,6 +65,7 @@ class RankSeat:
             cohort=hello.cohort,
             seat=self.number,
             device=self.device,
+            reach=hello.reach,
         )
 
 

@@ -192,6 +192,7 @@ class Coordinator:
             wire.ReduceFailed: lambda: engine.reduce_failed(uid, message, now),
             wire.EpochFormed: lambda: engine.formed(uid, message, now),
             wire.EpochFailed: lambda: engine.forming_failed(uid, message, now),
+            wire.PairsTested: lambda: engine.pairs_tested(uid, message, now),
             wire.Leave: lambda: engine.leave(wire.member_of(uid), message, now),
             wire.CheckpointSaved: lambda: engine.saved(uid, message, now),
             wire.CheckpointFailed: lambda: engine.save_failed(uid, message, now),

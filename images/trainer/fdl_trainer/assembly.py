@@ -1,6 +1,7 @@
 """Puts one rank together: from what the script gave and what the run says to a :class:`fdl_trainer.loop.Loop`."""
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ from fdl_trainer.loader import DataError, Loader
 from fdl_trainer.loader.residency import MODEL_COPIES
 from fdl_trainer.loop import Loop
 from fdl_trainer.member import Member
+from fdl_trainer.pairs import Pairs, group_address
+from fdl_trainer.pairs.proof import key_of
 from fdl_trainer.plan import Control, PlanSpec
 from fdl_trainer.progress import Reporter
 from fdl_trainer.replica import Replica
@@ -102,11 +105,13 @@ def assemble(
         control=control,
         resumed=resumed,
     )
+    hello.pairs = pairs = _pairs(member)
     cohort = Cohort(
         member.address if member else "127.0.0.1",
         book,
         lambda on_epoch: _line(member, book, hello, on_epoch),
         fabric_of(member, device),
+        pairs,
     )
     saver = _saver(directory, member, (model_digest, specs), resumed, cohort.line)
     replica = Replica(
@@ -197,6 +202,7 @@ class _Hello:
         resumed: Resumed,
     ) -> None:
         self.reporter: Reporter | None = None
+        self.pairs: Pairs | None = None
         self.data = ""
         self._member = member
         self._model_digest = model_digest
@@ -227,8 +233,19 @@ class _Hello:
             committed=reporter.position() if reporter is not None else self._start,
             checkpoint_error=self._problem[:1024],
             data=self.data,
+            reach=self.pairs.reach if self.pairs is not None else None,
             echo=reporter.echo() if reporter is not None else None,
         )
+
+
+def _pairs(member: Member | None) -> Pairs | None:
+    """What tests the ways to other ranks; it listens already, since others may dial right after this rank's Hello."""
+    if member is None:
+        return None
+    address = group_address(member.config.mode, member.address, os.environ)
+    pairs = Pairs(member.rank_uid, key_of(member.endpoint.token), address)
+    pairs.start()
+    return pairs
 
 
 def _line(member: Member | None, book: EpochBook, hello: _Hello, on_epoch: Callable[[wire.Epoch], None]) -> Line:

@@ -15,6 +15,7 @@ from fdl_trainer.elche import Hardware, Seated, Seating
 from fdl_trainer.ending import RunEndedError
 from fdl_trainer.epochs import EpochBook
 from fdl_trainer.groups import Fabric, Group, Place, Reaper, form
+from fdl_trainer.pairs import Pairs
 from fdl_trainer.store import StoreTransport
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Cohort:
         uid: UID of this rank.
         connect: makes the line; it is given the callback for new epochs.
         fabric: what the groups are made of.
+        pairs: tests the ways to the others before a group is formed; None: they are not tested.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Cohort:
         book: EpochBook,
         connect: Callable[[Callable[[wire.Epoch], None]], Line],
         fabric: Fabric | None = None,
+        pairs: Pairs | None = None,
     ) -> None:
         self.line = connect(self._on_epoch)
         self.group: Group | None = None
@@ -68,6 +71,7 @@ class Cohort:
         self.reaper = Reaper()
         self._address = address
         self._fabric = fabric or Fabric()
+        self._pairs = pairs
         self._book = book
         self._groups: dict[int, Group] = {}
         self._former: list[Group] = []
@@ -183,12 +187,14 @@ class Cohort:
     def _form(self, epoch: wire.Epoch) -> None:
         number = epoch.epoch
         rank = [member.uid for member in epoch.members].index(self._book.uid)
+        self._test_ways(epoch)
         try:
             place = Place(number, rank, [member.cohort for member in epoch.members], self._address)
             group = form(self.line, place, self._fabric, self.reaper, lambda: not self._wanted(number))
         except RuntimeError as error:
             log.info("the group of epoch %d was not formed: %s", number, error)
             if self._wanted(number):
+                self._group_stands(False)
                 self.line.send(wire.EpochFailed(epoch=number, message=str(error)[:1024]))
             return
         with self.line.lock:
@@ -197,10 +203,25 @@ class Cohort:
                 self._groups[number] = group
                 self._book.formed(number)
                 self.line.lock.notify_all()
+        self._group_stands(True)
         if wanted:
             self.line.send(wire.EpochFormed(epoch=number), sticky="formed")
         else:
             group.close()
+
+    def _test_ways(self, epoch: wire.Epoch) -> None:
+        """Tell the coordinator whom this rank does not reach.
+
+        The group is tried all the same: who connects to whom is the backend's, so that one broken direction may not
+        matter. Where neither rank reaches the other the coordinator ends the try.
+        """
+        report = self._pairs.test(epoch) if self._pairs is not None else None
+        if report is not None:
+            self.line.send(report)
+
+    def _group_stands(self, stands: bool) -> None:
+        if self._pairs is not None:
+            self._pairs.formed(stands)
 
     def _wanted(self, number: int) -> bool:
         with self.line.lock:
