@@ -11,6 +11,7 @@ from pydantic import Field
 from fdl_api import not_yet
 from fdl_api.cluster_nodes import Arch, FabricSpec, NcclBridge, ProberSpec, SocketInterface, Variant
 from fdl_api.model import Model, ObjectName, Rule, StatusModel, list_map
+from fdl_api.report import Persistence
 from fdl_api.run import Condition, ObjectMeta, Toleration
 from fdl_api.run_status import Count, Name, Sentence, Time
 
@@ -102,8 +103,18 @@ class FdlClusterSpec(Model):
 class NodeProblem(StatusModel):
     """Something on a node that a person should know."""
 
-    check: Annotated[str, Field(max_length=64)] = Field(description="Stable name of the check that found it.")
+    check: Annotated[str, Field(max_length=64)] = Field(
+        description="Stable name of the check that found it, one of docs/reference/checks.md."
+    )
+    reason: Annotated[str, Field(max_length=64)] = Field(
+        default="", description="Stable name of what was found, one of those of the check."
+    )
     severity: Literal["info", "warning", "error"] = Field(description="error keeps members off the node.")
+    persistence: Persistence | None = Field(
+        default=None,
+        alias="class",
+        description="transient: may pass without a change of the machine; permanent: needs a person.",
+    )
     message: Sentence = Field(description="What was seen.")
     remedy: Sentence = Field(default="", description="What to do about it.")
 
@@ -170,7 +181,8 @@ class FdlClusterStatus(StatusModel):
         default=(),
         max_length=32,
         json_schema_extra=list_map("type"),
-        description="NodesReady, NCCLConsistent, VariantCoverage, SharedVolumeConsistent, FabricKnown.",
+        description="NodesReady, NCCLConsistent, VariantCoverage, SharedVolumeConsistent, FabricKnown, "
+        "NetworkPolicyEnforced.",
     )
     summary: ClusterSummary = Field(default_factory=ClusterSummary, description="Prepared strings for columns.")
     counts: NodeCounts = Field(default_factory=NodeCounts, description="Nodes by kind.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fdl_api import clock, labels
 from fdl_api.cluster import NcclBridge, SocketInterface
-from fdl_api.nodes import NodeRecord
+from fdl_api.nodes import NodeRecord, age_fault
 from fdl_api.run import Cohort, Toleration, TrainerSpec, Vendor
 
 COVERING = ("covers", "verified")
@@ -146,12 +146,15 @@ def withheld_problem(node: NodeRecord, cluster: Cluster) -> str:
 
 def report_problem(node: NodeRecord, cluster: Cluster) -> str:
     """Why a node's report cannot be trusted, or an empty text."""
+    fault = age_fault(node.report_at, cluster.now, cluster.report_age)
+    if fault is None:
+        return ""
     if node.report_at is None:
         return f"has no readable annotation {labels.REPORT}"
-    if cluster.now - node.report_at > cluster.report_age:
-        at = clock.render(node.report_at)
-        return f"has a report of {at}, older than {int(cluster.report_age)} s; see the log of its prober pod"
-    return ""
+    made = f"has a report of {clock.render(node.report_at)}"
+    if fault == "ahead":
+        return f"{made}, more than {int(cluster.report_age)} s ahead; run a time service on it"
+    return f"{made}, older than {int(cluster.report_age)} s; see the log of its prober pod"
 
 
 def lack(
@@ -186,7 +189,7 @@ def lacks(
     for key, value, effect in node.taints:
         if effect not in ("NoSchedule", "NoExecute") or key.startswith("node.kubernetes.io/"):
             continue
-        if gpu and key in ("nvidia.com/gpu", "amd.com/gpu"):
+        if gpu and key in labels.DEVICE_RESOURCES.values():
             continue
         if not any(_tolerates(toleration, key, value, effect) for toleration in tolerations):
             yield f"has taint {key}{'=' + value if value else ''}:{effect}, which the cohort does not tolerate"

@@ -59,6 +59,8 @@ REPORT: Final = DOMAIN + "report"
 """Annotation on a node: the prober's evidence as JSON (:mod:`fdl_api.report`), with its time."""
 
 GPU_VENDORS: Final = ("nvidia", "amd")
+DEVICE_RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+"""Extended resource of each vendor's devices, as its device plugin names it; also the key of the usual taint."""
 VARIANT_VALUES: Final = ("covers", "gap", "verified", "simulated")
 
 

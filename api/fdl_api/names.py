@@ -9,6 +9,9 @@ MAX_NAME: Final = 63
 MAX_ORDINAL: Final = 9999
 MAX_INCARNATION: Final = 99999
 COORDINATOR_PORT: Final = 7337
+CLOSED_PORT: Final = 7338
+"""Second port of a coordinator's pod, on which nobody talks: the run's NetworkPolicy closes it to the operator, which
+tries it to learn whether the network enforces policies."""
 
 RUN_FILE: Final = "/etc/fdl/run/run.json"
 TOKEN_FILE: Final = "/etc/fdl/secret/token"  # noqa: S105 - a path, not a token
@@ -20,6 +23,8 @@ SCRIPT_DIR: Final = "/fdl/script"
 NCCL_DIR: Final = "/fdl/nccl"
 """Where a member whose NCCL is bridged finds the library."""
 VARIANT_FILE: Final = "/opt/fdl/variant.json"
+TRAINER_CONTAINER: Final = "trainer"
+"""The container of a member's pod in which its script runs."""
 
 
 def member_pod(run: str, cohort: str, ordinal: int, incarnation: int) -> str:

@@ -1,12 +1,15 @@
 """What a run, and FdlCluster as a whole, ask of placement: for the operator, and for ``fdl explain``. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
+from fdl_api.checks.machine import QUARANTINE
 from fdl_api.cluster import FdlClusterSpec, QuarantineStatus
 from fdl_api.fitting import Cluster, Variant
 from fdl_api.nodes import NodeRecord
+from fdl_api.report import Check
 from fdl_api.run import Cohort, FdlRunSpec
+from fdl_api.run_env import template_env
 from fdl_api.ways import Communicator
 
 SOCKET_INTERFACE: Final = "NCCL_SOCKET_IFNAME"
@@ -23,7 +26,10 @@ def communicator(spec: FdlRunSpec, cohort: Cohort, *, version: str = "") -> Comm
     if not spec.mode.is_nccl:
         return None
     ceiling = sum(other.ceiling for other in spec.cohorts if other.vendor is cohort.vendor)
-    given = SOCKET_INTERFACE in {*(entry.name for entry in spec.trainer.env), *_in_template(cohort)}
+    given = SOCKET_INTERFACE in {
+        *(entry.name for entry in spec.trainer.env),
+        *(name for name, _ in template_env(cohort)),
+    }
     return Communicator(version, spans=ceiling > 1, interface_given=given)
 
 
@@ -38,6 +44,14 @@ def variants(spec: FdlClusterSpec) -> tuple[Variant, ...]:
 def sentences(rows: Iterable[QuarantineStatus]) -> dict[str, str]:
     """Why each node in quarantine gets no new member, without times that move by themselves."""
     return {row.name: row.reason + (f" (until {row.until})" if row.until else "") for row in rows}
+
+
+def confined(rows: Iterable[QuarantineStatus]) -> dict[str, Check]:
+    """The finding about each node in quarantine."""
+    listed = list(rows)
+    why = sentences(listed)
+    reasons = {row.name: "by-people" if row.source == "spec" else "deep-checks" for row in listed}
+    return {name: QUARANTINE.found(reasons[name], f"in quarantine: {text}") for name, text in why.items()}
 
 
 def cluster_of(
@@ -60,14 +74,3 @@ def cluster_of(
         spec.fabric.groups,
         spec.defaults.tolerations,
     )
-
-
-def _in_template(cohort: Cohort) -> Iterator[str]:
-    """Names of the variables that a pod template sets; a template is opaque, so anything may be anywhere."""
-    spec = (cohort.pod_template or {}).get("spec")
-    containers: Any = spec.get("containers") if isinstance(spec, dict) else None
-    for container in containers if isinstance(containers, list) else ():
-        entries = container.get("env") if isinstance(container, dict) else None
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict):
-                yield str(entry.get("name"))

@@ -1,10 +1,15 @@
 """A node as placement and people look at it: labels, taints, and the age of its report. Pure."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fdl_api import labels
 from fdl_api import report as reports
+from fdl_api.checks.machine import REPORT_AGE
+from fdl_api.report import Check
+
+AgeFault = Literal["unreadable", "old", "ahead"]
+"""Findings of the check ``report-age``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,36 @@ class NodeRecord:
     interfaces: tuple[str, ...] | None = None
     """Network interfaces that pods on it have and that are up; ``None`` when no report tells."""
     resource_version: str = ""
+
+
+def age_fault(at: float | None, now: float, limit: float) -> AgeFault | None:
+    """Why a report must not be used; ``None`` while it is fresh.
+
+    A report of the future is not fresh for ever: how old it is cannot be told.
+
+    Args:
+        at: when it was made, by the node's clock (seconds since 1970); ``None`` when there is none.
+        now: seconds since 1970.
+        limit: seconds after which it is too old (FdlCluster's reportMaxAgeSeconds).
+    """
+    if at is None:
+        return "unreadable"
+    if now - at > limit:
+        return "old"
+    return "ahead" if at - now > limit else None
+
+
+def age_check(at: float | None, now: float, limit: float) -> Check | None:
+    """The same as a finding, in words that do not move with time."""
+    fault = age_fault(at, now, limit)
+    if fault is None:
+        return None
+    told = {
+        "unreadable": f"the annotation {labels.REPORT} is missing or cannot be read",
+        "old": f"the newest report is older than {int(limit)} s",
+        "ahead": f"the newest report is of a time more than {int(limit)} s ahead: the node's clock is wrong",
+    }
+    return REPORT_AGE.found(fault, told[fault])
 
 
 def node_record(item: dict[str, Any]) -> NodeRecord:

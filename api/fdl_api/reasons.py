@@ -7,6 +7,7 @@ class ConditionType(StrEnum):
     """Conditions of an FdlRun."""
 
     PLACEABLE = "Placeable"
+    ENVIRONMENT_SOUND = "EnvironmentSound"
     COORDINATOR_READY = "CoordinatorReady"
     FORMED = "Formed"
     PROGRESSING = "Progressing"
@@ -24,6 +25,7 @@ class ClusterCondition(StrEnum):
     VARIANT_COVERAGE = "VariantCoverage"
     SHARED_VOLUME_CONSISTENT = "SharedVolumeConsistent"
     FABRIC_KNOWN = "FabricKnown"
+    NETWORK_POLICY_ENFORCED = "NetworkPolicyEnforced"
 
 
 class ClusterReason(StrEnum):
@@ -46,6 +48,8 @@ class ClusterReason(StrEnum):
     INTERFACE_UNKNOWN = "InterfaceUnknown"
     MTU_DIFFERS = "MtuDiffers"
     RDMA_DIFFERS = "RdmaDiffers"
+    POLICY_NOT_ENFORCED = "PolicyNotEnforced"
+    POLICY_NOT_TRIED = "PolicyNotTried"
     TAINT_REFUSED = "TaintRefused"
 
 
@@ -119,16 +123,18 @@ class Ended(StrEnum):
     ACTIVE_DEADLINE = "ActiveDeadlineExceeded"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     CONTAINER_CONFIG = "ContainerConfigError"
+    ENVIRONMENT_FORBIDDEN = "EnvironmentForbidden"
     INTERNAL = "InternalError"
 
 
 class Progress(StrEnum):
-    """Reasons of the conditions Placeable, CoordinatorReady, Formed, Progressing and CheckpointDurable."""
+    """Reasons of the conditions up to CheckpointDurable in :class:`ConditionType`."""
 
     AS_EXPECTED = "AsExpected"
     NO_FITTING_NODE = "NoFittingNode"
     REPORT_TOO_OLD = "ReportTooOld"
     FABRIC_UNKNOWN = "FabricUnknown"
+    ENVIRONMENT_DOUBTFUL = "EnvironmentDoubtful"
     NOT_SCHEDULED = "NotScheduled"
     SLOW_START = "ContainerNotStarted"
     PULLING = "PullingImage"

@@ -6,7 +6,7 @@ report has an age and reasons. Written by the node's prober, read by the operato
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -270,11 +270,6 @@ def parse(text: str | None) -> Report | None:
 def of_node(annotations: Mapping[str, str] | None) -> Report | None:
     """The report in a node's annotations, if any."""
     return parse((annotations or {}).get(REPORT))
-
-
-def is_stale(report: Report | None, now: datetime, max_age_seconds: float) -> bool:
-    """Whether a report is missing or older than a limit. ``now`` is aware of its time zone."""
-    return report is None or report.age(now.astimezone(UTC)) > timedelta(seconds=max_age_seconds)
 
 
 def deep_pod_name(node: str, wanted: DeepWanted) -> str:

@@ -259,7 +259,8 @@ class FdlRunStatus(StatusModel):
         default=(),
         max_length=32,
         json_schema_extra=list_map("type"),
-        description="Placeable, CoordinatorReady, Formed, Progressing, CheckpointDurable, Suspended, Complete, Failed.",
+        description="Placeable, EnvironmentSound (runs with devices), CoordinatorReady, Formed, Progressing, "
+        "CheckpointDurable, Suspended, Complete, Failed.",
     )
     replicas: Count = Field(default=0, description="Member pods that exist; what kubectl scale and an HPA read.")
     selector: Annotated[str, Field(max_length=1024)] = Field(

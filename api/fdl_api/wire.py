@@ -404,6 +404,11 @@ class Accept(Message):
 
     type: Literal["accept"] = "accept"
     generation: int = Field(description="The coordinator's generation; a rank never obeys a lower one again.")
+    closed_port: int = Field(
+        default=0,
+        description="To the operator: a port of the coordinator's pod that listens and that the run's NetworkPolicy "
+        "should keep the operator from; 0 when there is none.",
+    )
 
 
 class Refuse(Message):

@@ -14,10 +14,8 @@ from fdl_api import report as reports
 from fdl_api.cluster import FdlClusterSpec
 from fdl_api.nodes import NodeRecord
 from fdl_api.report import DeepWanted, deep_pod_name
-from fdl_api.run import Vendor
 from fdl_operator import client as api
 from fdl_operator.build.common import CONTAINER_SECURITY, POD_SECURITY, Body
-from fdl_operator.build.pods import DEVICE_RESOURCES
 from fdl_operator.client import ApiError, Client
 from fdl_operator.model import PodRecord
 from fdl_operator.settings import Settings
@@ -84,7 +82,7 @@ def pod(node: str, wish: DeepWanted, settings: Settings) -> Body:
     if wish.simulated:
         container["command"].append("--simulated")
     elif wish.vendor != "cpu" and wish.devices:
-        container["resources"]["limits"] = {DEVICE_RESOURCES[Vendor(wish.vendor)]: str(wish.devices)}
+        container["resources"]["limits"] = {labels.DEVICE_RESOURCES[wish.vendor]: str(wish.devices)}
     spec: Body = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": DEADLINE_SECONDS,

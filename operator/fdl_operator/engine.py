@@ -12,9 +12,10 @@ from fdl_operator.act import Actor, ConflictError
 from fdl_operator.client import ApiError, Client, Throttle
 from fdl_operator.deepcheck import DeepChecks
 from fdl_operator.keeper import ClusterKeeper
-from fdl_operator.model import RunKey, RunRecord, StreamView, Wake, WriteStatus
+from fdl_operator.model import ObjectKind, RunKey, RunRecord, Snapshot, StreamView, Wake, WriteStatus
 from fdl_operator.plan import plan
 from fdl_operator.plan.cluster import ClusterRecord
+from fdl_operator.policies import Door, Policies
 from fdl_operator.queue import WorkQueue
 from fdl_operator.records import cluster_record
 from fdl_operator.settings import Settings
@@ -46,6 +47,7 @@ class Engine:
         self.deep = DeepChecks(client, settings)
         self._keeper = ClusterKeeper(client, self.store, settings, self.cluster_changed)
         self._targets: dict[RunKey, str] = {}
+        self._policies = Policies(self._policy_tried)
 
     def cluster_changed(self, record: ClusterRecord | None) -> None:
         """FdlCluster/default was seen, or is gone. What is no newer than what is known says nothing."""
@@ -84,6 +86,7 @@ class Engine:
                 logger.debug("%s", conflict)
                 self.queue.add_after(key, 0.5)
         self._tend_stream(snapshot.run)
+        self._try_policy(snapshot)
 
     # --- streams ---
 
@@ -122,6 +125,25 @@ class Engine:
         uid = self._targets.pop(key, None)
         if uid is not None:
             self.streams.close(uid)
+            self._policies.close(uid)
+
+    # --- NetworkPolicies ---
+
+    def _try_policy(self, snapshot: Snapshot) -> None:
+        """Try the run's NetworkPolicy while its coordinator answers."""
+        run = snapshot.run
+        view = self.store.stream(run.uid)
+        policy = (ObjectKind.NETWORK_POLICY, names.network_policy(run.name))
+        pod = next((pod for pod in snapshot.pods if pod.name == run.status.coordinator.pod_name), None)
+        if not self._settings.in_pod or not view.connected or not view.closed_port or policy not in snapshot.owned:
+            return
+        if pod is not None and pod.ip and pod.node and not pod.ended:
+            self._policies.ensure(Door(run.uid, pod.node, pod.ip, view.closed_port))
+
+    def _policy_tried(self, node: str, enforced: bool) -> None:
+        if self.store.policies.get(node) is not enforced:
+            self.store.policies[node] = enforced
+            self.cluster_touched()
 
     # --- the cluster object ---
 
@@ -184,4 +206,5 @@ class Engine:
         """Stop working; nothing is rolled back."""
         await self.queue.stop()
         await self.streams.stop()
+        await self._policies.stop()
         await asyncio.sleep(0)

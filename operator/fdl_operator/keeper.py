@@ -54,7 +54,7 @@ class ClusterKeeper:
         Raises:
             ApiError: the status could not be written.
         """
-        status = describe(cluster, self._store.nodes.values(), now)
+        status = describe(cluster, self._store.nodes.values(), now, self._store.policies)
         self._store.put_quarantine(sentences(status.quarantine))
         await self._taint(cluster, status.quarantine, now)
         if status == cluster.status:

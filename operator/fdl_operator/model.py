@@ -138,6 +138,8 @@ class StreamView:
     error: str = ""
     sent: Hint | None = None
     """Newest hint that was handed to the stream."""
+    closed_port: int = 0
+    """Port of the coordinator's pod that the run's NetworkPolicy should close to the operator; 0 when it has none."""
 
 
 @dataclass(frozen=True, slots=True)

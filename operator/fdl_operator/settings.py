@@ -79,6 +79,8 @@ class Settings:
     burst: int = 200
     limits: Limits = field(default_factory=Limits)
     log_level: str = "INFO"
+    in_pod: bool = False
+    """Whether the operator is a pod of the cluster, so that NetworkPolicies concern it."""
 
 
 def from_env(env: Mapping[str, str] | None = None) -> Settings:
@@ -118,6 +120,7 @@ def from_env(env: Mapping[str, str] | None = None) -> Settings:
         burst=int(_number(source, "FDL_BURST", 200)),
         limits=limits,
         log_level=source.get("FDL_LOG_LEVEL") or "INFO",
+        in_pod=bool(source.get("KUBERNETES_SERVICE_HOST")),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fdl_api import labels
 from fdl_api.cluster import FdlClusterSpec, RunDefaults
 from fdl_api.network import variants
-from fdl_api.nodes import NodeRecord
+from fdl_api.nodes import NodeRecord, age_fault
 from fdl_api.placement import Variant
 from fdl_api.reasons import ConditionType
 from fdl_operator.build.pki import KeyMaterial
@@ -49,6 +49,8 @@ class Store:
         self.cluster: FdlClusterSpec | None = None
         self.quarantined: Mapping[str, str] = {}
         """Nodes that get no new member, each with why."""
+        self.policies: dict[str, bool] = {}
+        """Nodes on which the NetworkPolicy of a run was tried, each with whether it was in force."""
         self.training_budget: Callable[[], bool] = lambda: True
 
     # --- runs ---
@@ -122,7 +124,7 @@ class Store:
 
     def _stale(self, node: NodeRecord) -> bool:
         """Whether a node's report is missing, or too old for new members."""
-        return node.report_at is None or self._clock() - node.report_at > self._report_age
+        return age_fault(node.report_at, self._clock(), self._report_age) is not None
 
     @property
     def _report_age(self) -> float:
@@ -132,6 +134,7 @@ class Store:
     def drop_node(self, key: str) -> None:
         """A node is gone."""
         name = key.rpartition("/")[2]
+        self.policies.pop(name, None)
         if self.nodes.pop(name, None) is not None:
             self._node_changed(name)
 

@@ -157,7 +157,8 @@ class Streams:
         view = self._get(target.run_uid)
         now = self._clock()
         if isinstance(message, Accept):
-            self._put(target.run_uid, replace(view, connected=True, changed_at=now, error=""), True)
+            fresh = replace(view, connected=True, changed_at=now, error="", closed_port=message.closed_port)
+            self._put(target.run_uid, fresh, True)
         elif isinstance(message, Refuse):
             raise ValueError(f"refused ({message.reason}): {message.message}")
         elif isinstance(message, State):

@@ -13,6 +13,7 @@ _STALE_MOUNT: Final = Finding(
     blocking=True,
 )
 _CHECK_SERVER: Final = "Check the volume's server and the network to it; the prober looks again."
+_LOOK_AT_PROBER: Final = "Look at the prober pod of this node: kubectl get pods -A -l fdl.dev/role=prober -o wide."
 _RUN_TIME_SERVICE: Final = "Run a time service (chrony, systemd-timesyncd) on this node."
 
 INTERFACES: Final = CheckInfo(
@@ -319,11 +320,54 @@ REPORT_AGE: Final = CheckInfo(
     "the age of a node's newest report",
     (
         Finding(
+            "unreadable",
+            "fail",
+            "transient",
+            "there is none, or it is no report",
+            _LOOK_AT_PROBER,
+            blocking=True,
+        ),
+        Finding(
             "old",
             "fail",
             "transient",
-            "it is missing or older than FdlCluster's reportMaxAgeSeconds",
-            "Look at the prober pod of this node.",
+            "it is older than FdlCluster's reportMaxAgeSeconds",
+            _LOOK_AT_PROBER,
+            blocking=True,
+        ),
+        Finding(
+            "ahead",
+            "fail",
+            "transient",
+            "its time lies further in the future than that, so that its age is not known",
+            _RUN_TIME_SERVICE,
+            blocking=True,
+        ),
+    ),
+    place="cluster",
+    by="operator",
+)
+QUARANTINE: Final = CheckInfo(
+    "quarantine",
+    "host",
+    "FdlCluster's spec.quarantine, and the deep checks of the node",
+    (
+        Finding(
+            "by-people",
+            "fail",
+            "permanent",
+            "spec.quarantine.nodes names the node",
+            "Take the node out of spec.quarantine.nodes of FdlCluster/default when it may be used again; members that "
+            "run here go on.",
+            blocking=True,
+        ),
+        Finding(
+            "deep-checks",
+            "fail",
+            "transient",
+            "so many deep checks of a variant went wrong in a row as spec.quarantine.automatic says",
+            "See the deep checks in the node's report and mend the device; the quarantine ends with a deep check that "
+            "passes, or at the time in status.quarantine of FdlCluster/default.",
             blocking=True,
         ),
     ),
@@ -346,4 +390,5 @@ CHECKS: Final = (
     LIMITS,
     HOST_SURVEY,
     REPORT_AGE,
+    QUARANTINE,
 )

@@ -1,6 +1,7 @@
 """Reference page of the checks, from the catalogue."""
 
-from fdl_api.checks import CHECKS, GROUPS, CheckInfo
+from fdl_api.checks import CHECKS, GROUPS, CheckInfo, Finding
+from fdl_api.checks.conditions import CONDITIONS
 
 _PLACES = {"both": "", "cluster": " Only in a cluster.", "local": " Only outside of a cluster."}
 _MAKERS = {
@@ -34,7 +35,23 @@ def page() -> str:
         lines += ["", "What they look at:", ""]
         lines += [f"- `{check.name}`: {_looks(check)}" for check in CHECKS if check.group == group]
         lines.append("")
+    lines += [*_conditions(), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _conditions() -> list[str]:
+    lines = [
+        "## Conditions of FdlCluster",
+        "",
+        "What only shows when all nodes are looked at together. Made by the operator; where all is well, or nothing",
+        "is to compare, a condition has another reason than these.",
+        "",
+        "| condition | reason | severity | class | found when | remedy |",
+        "| --- " * 6 + "|",
+    ]
+    for kind, entries in CONDITIONS.items():
+        lines += [_row(kind, entry) for entry in entries]
+    return lines
 
 
 def _looks(check: CheckInfo) -> str:
@@ -42,11 +59,15 @@ def _looks(check: CheckInfo) -> str:
 
 
 def _rows(check: CheckInfo) -> list[str]:
-    return [
-        f"| `{check.name}` | `{entry.reason}` | {entry.severity}{' (blocking)' if entry.blocking else ''} | "
-        f"{entry.persistence} | {_cell(entry.when)} | {_cell(entry.remedy)} |"
-        for entry in check.findings
-    ]
+    return [_row(check.name, entry) for entry in check.findings]
+
+
+def _row(name: str, entry: Finding) -> str:
+    blocking = " (blocking)" if entry.blocking else ""
+    return (
+        f"| `{name}` | `{entry.reason}` | {entry.severity}{blocking} | {entry.persistence} | {_cell(entry.when)} | "
+        f"{_cell(entry.remedy)} |"
+    )
 
 
 def _cell(text: str) -> str:

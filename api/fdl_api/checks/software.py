@@ -174,7 +174,8 @@ NCCL_LIBRARY: Final = CheckInfo(
 NCCL_ENVIRONMENT: Final = CheckInfo(
     "nccl-environment",
     "nccl",
-    "NCCL's and the devices' variables in the environment and in nccl.conf",
+    "NCCL's and the devices' variables in the environment and in nccl.conf; in a cluster, those that a run's "
+    "trainer.env and pod templates set: the operator looks at them before any pod starts (condition EnvironmentSound)",
     (
         Finding(
             "ignore-mismatch",

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from fdl_api import labels
 from fdl_api.run import Cohort, TrainerSpec, Vendor
 
-DEVICES: Final = {Vendor.NVIDIA: "nvidia.com/gpu", Vendor.AMD: "amd.com/gpu"}
-"""Extended resource of a vendor's devices, where the cohort names none."""
 GIB: Final = Decimal(1 << 30)
 
 Amounts = dict[str, Decimal]
@@ -47,7 +46,7 @@ def need(cohort: Cohort, trainer: TrainerSpec) -> Amounts:
     asked = cohort.resources or trainer.resources
     wanted = {**amounts(dict(asked.limits)), **amounts(dict(asked.requests)), "pods": Decimal(1)}
     if cohort.vendor is not Vendor.CPU:
-        device = cohort.device_resource or DEVICES[cohort.vendor]
+        device = cohort.device_resource or labels.DEVICE_RESOURCES[cohort.vendor]
         wanted[device] = Decimal(cohort.devices_per_replica)
     return wanted
 

@@ -7,6 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fdl_api import run_env
+from fdl_api.reasons import Ended
 from fdl_api.run import Condition, MemberPhase
 from fdl_cli import screen
 from fdl_cli.explain.judge import CohortView, Run, Verdict
@@ -25,6 +27,7 @@ def run(found: Run, views: Iterable[CohortView], width: int) -> RenderableType:
     """A run: where it stands, and for each cohort all nodes."""
     parts: list[RenderableType] = [_head(found)]
     parts += list(_conditions(found.status.conditions))
+    parts += list(_environment(found))
     for view in views:
         parts += [Text(""), _cohort(found, view)]
         if view.sentence:
@@ -54,6 +57,16 @@ def _conditions(conditions: Iterable[Condition]) -> Iterator[Text]:
             yield words(
                 f"{condition.type} is {condition.status}, {condition.reason}: {condition.message}", style="yellow"
             )
+
+
+def _environment(found: Run) -> Iterator[Text]:
+    """What is wrong in the run's environment, by the operator's own rule; a run that failed for it has said so."""
+    if any(each.status == "True" and each.reason == Ended.ENVIRONMENT_FORBIDDEN for each in found.status.conditions):
+        return
+    for check in run_env.found(found.spec):
+        style = "red" if check.severity == "fail" else "yellow"
+        yield words(f"{check.severity.upper()} {check.name}/{check.reason}: {check.message}", style=style)
+        yield words(f"-> {check.remedy}", style="green")
 
 
 def _cohort(found: Run, view: CohortView) -> Text:

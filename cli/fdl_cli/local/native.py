@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from fdl_api.labels import DEVICE_RESOURCES
 from fdl_cli.local import cgroups, holders, images, network, pki, processes, programs, render, simulate, state, subnets
 from fdl_cli.local.errors import LocalError
 from fdl_cli.local.images import Image, NodeStore
@@ -177,7 +178,7 @@ class Native:
 
     def _wait_devices(self, record: state.Record, name: str) -> None:
         """Waits until a node offers its simulated devices, which its device plugin registers on its own."""
-        wanted = {simulate.RESOURCES[a.vendor]: a.count for a in record.nodes[record.index(name)].accelerators}
+        wanted = {DEVICE_RESOURCES[a.vendor]: a.count for a in record.nodes[record.index(name)].accelerators}
         if wanted:
             self.kubectl(record).wait_allocatable(name, wanted)
 
@@ -277,8 +278,8 @@ class Native:
         simulate.write(root, changed.accelerators, str(old.name), library, machine().cores)
         kubectl = self.kubectl(record)
         kubectl.apply([self._node_object(record, str(old.name))])
-        present = {simulate.RESOURCES[a.vendor]: a.count for a in changed.accelerators}
-        kubectl.wait_allocatable(str(old.name), dict.fromkeys(simulate.RESOURCES.values(), 0) | present)
+        present = {DEVICE_RESOURCES[a.vendor]: a.count for a in changed.accelerators}
+        kubectl.wait_allocatable(str(old.name), dict.fromkeys(DEVICE_RESOURCES.values(), 0) | present)
 
     def dead_nodes(self, record: state.Record) -> list[str]:
         """Nodes that do not run although nobody stopped them."""

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fdl_api.labels import DEVICE_RESOURCES
 from fdl_cli.local.nodespec import Accelerators
 
 LIBRARY = "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 DESCRIPTION = "etc/fdl-fake-nvml.conf"
-RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 NVIDIA_DRIVER, CUDA_DRIVER = "580.65.06", 13000
 AMDGPU_VERSION = "6.14.14"
 _GIB = 2**30
@@ -151,7 +151,7 @@ def kfd_gpu_node(arch: str, ordinal: int, seed: int) -> dict[str, str]:
 
 def resources(accelerators: Iterable[Accelerators]) -> str:
     """Lines ``RESOURCE COUNT`` for the device plugin."""
-    return "".join(f"{RESOURCES[a.vendor]} {a.count}\n" for a in accelerators)
+    return "".join(f"{DEVICE_RESOURCES[a.vendor]} {a.count}\n" for a in accelerators)
 
 
 def _put(root: Path, files: dict[str, str]) -> None:
@@ -206,5 +206,10 @@ def write(root: Path, accelerators: Iterable[Accelerators], node: str, library: 
     else:
         shutil.rmtree(root / "amd", ignore_errors=True)
     _put(
-        root, {"resources": resources(Accelerators(v, present[v].count if v in present else 0, "") for v in RESOURCES)}
+        root,
+        {
+            "resources": resources(
+                Accelerators(v, present[v].count if v in present else 0, "") for v in DEVICE_RESOURCES
+            )
+        },
     )

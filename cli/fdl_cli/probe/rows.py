@@ -1,5 +1,6 @@
 """What there is to say about each node: from the API server's objects to rows and problems. Pure."""
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,12 +8,15 @@ from typing import Any, Final, Literal
 
 from fdl_api import labels
 from fdl_api import report as reports
+from fdl_api.checks.conditions import finding as known
+from fdl_api.checks.conditions import seen_in
+from fdl_api.checks.machine import REPORT_AGE
 from fdl_api.cluster import FdlCluster, FdlClusterSpec, FdlClusterStatus
-from fdl_api.network import cluster_of
-from fdl_api.nodes import NodeRecord, node_record
+from fdl_api.network import cluster_of, confined
+from fdl_api.nodes import NodeRecord, age_check, node_record
 from fdl_api.placement import Cluster, withheld_problem
 from fdl_api.reasons import ClusterCondition
-from fdl_api.report import Report, Severity
+from fdl_api.report import Check, Report, Severity
 
 State = Literal["ready", "not ready", "stale", "no report", "not probed"]
 """not probed: a control plane node, where no prober is expected to report."""
@@ -24,6 +28,7 @@ CONDITIONS: Final[dict[str, Severity]] = {
     ClusterCondition.NCCL_CONSISTENT: "fail",
     ClusterCondition.SHARED_VOLUME_CONSISTENT: "fail",
     ClusterCondition.FABRIC_KNOWN: "warn",
+    ClusterCondition.NETWORK_POLICY_ENFORCED: "warn",
 }
 """Conditions of FdlCluster that say more than the nodes do, and how bad it is where they are False."""
 
@@ -142,7 +147,8 @@ def survey(
     spec, status = _parts(cluster)
     context = cluster_of(spec, status.quarantine, nodes, now)
     chosen = sorted((name for name in nodes if only in ("", name)), key=natural)
-    rows = tuple(_row(nodes[name], context, pods) for name in chosen)
+    out = confined(status.quarantine)
+    rows = tuple(_row(nodes[name], context, out, pods) for name in chosen)
     whole = [*_missing(cluster, nodes.values(), pods), *_conditions(status)]
     return Survey(rows, (*whole, *(problem for row in rows for problem in row.problems)))
 
@@ -181,10 +187,10 @@ def _parts(cluster: Mapping[str, Any] | None) -> tuple[FdlClusterSpec, FdlCluste
     return found.spec, found.status
 
 
-def _row(record: NodeRecord, context: Cluster, pods: Mapping[str, ProberPod] | None) -> Row:
+def _row(record: NodeRecord, context: Cluster, out: Mapping[str, Check], pods: Mapping[str, ProberPod] | None) -> Row:
     tags = record.labels
     report = reports.parse(record.report)
-    problems = [*_own_problems(record, context, pods), *_found(record.name, report)]
+    problems = [*_own_problems(record, context, out, pods), *_found(record.name, report)]
     problems.sort(key=lambda problem: -reports.SEVERITIES.index(problem.severity))
     counts = {vendor: tags.get(labels.count(vendor), "") for vendor in labels.GPU_VENDORS}
     return Row(
@@ -218,13 +224,15 @@ def _has_reported(record: NodeRecord) -> bool:
 def _state(record: NodeRecord, context: Cluster, problems: Sequence[Problem]) -> State:
     if not _has_reported(record):
         return "not probed" if is_control_plane(record) else "no report"
-    if any(problem.check == "report-age" for problem in problems):
+    if any(problem.check == REPORT_AGE.name for problem in problems):
         return "stale"
     placeable = record.labels.get(labels.READY) == "true" and record.ready and not record.unschedulable
     return "ready" if placeable and not withheld_problem(record, context) else "not ready"
 
 
-def _own_problems(record: NodeRecord, context: Cluster, pods: Mapping[str, ProberPod] | None) -> Iterable[Problem]:
+def _own_problems(
+    record: NodeRecord, context: Cluster, out: Mapping[str, Check], pods: Mapping[str, ProberPod] | None
+) -> Iterable[Problem]:
     """What keeps members off whatever the hardware is like."""
     name = record.name
     if not record.ready:
@@ -233,21 +241,18 @@ def _own_problems(record: NodeRecord, context: Cluster, pods: Mapping[str, Probe
     if record.unschedulable:
         remedy = f"kubectl uncordon {name}, when whoever cordoned it is done."
         yield Problem(name, "node", "warn", "the node is cordoned", remedy, reason="cordoned", blocking=True)
-    if name in context.quarantined:
-        message = f"the node is in quarantine: {context.quarantined[name]}"
-        remedy = "It ends by itself or by spec.quarantine of FdlCluster/default; see its status.quarantine."
-        yield Problem(name, "quarantine", "fail", message, remedy, blocking=True)
+    if name in out:
+        yield _problem(name, out[name])
     if not _has_reported(record):
         if not is_control_plane(record) and (pods is None or pods):
             yield Problem(
                 name, "report-missing", "fail", "no prober has ever reported", _look(name, pods), blocking=True
             )
-    elif record.report_at is None:
-        message = f"the annotation {labels.REPORT} is missing or cannot be read"
-        yield Problem(name, "report-age", "fail", message, _look(name, pods), reason="unreadable", blocking=True)
-    elif (old := context.now - record.report_at) > context.report_age:
-        message = f"the newest report is older than {span(context.report_age)}"
-        yield Problem(name, "report-age", "fail", message, f"It is {span(old)} old; {_look(name, pods)}", blocking=True)
+    elif (old := age_check(record.report_at, context.now, context.report_age)) is not None:
+        remedy = _look(name, pods) if old.reason != "ahead" else old.remedy
+        if old.reason == "old" and record.report_at is not None:
+            remedy = f"It is {span(context.now - record.report_at)} old; {remedy}"
+        yield dataclasses.replace(_problem(name, old), remedy=remedy)
 
 
 def _look(node: str, pods: Mapping[str, ProberPod] | None) -> str:
@@ -261,16 +266,20 @@ def _look(node: str, pods: Mapping[str, ProberPod] | None) -> str:
 def _found(node: str, report: Report | None) -> Iterable[Problem]:
     for check in report.checks if report is not None else ():
         if check.severity != "pass":
-            yield Problem(
-                node,
-                check.name,
-                check.severity,
-                check.message,
-                check.remedy,
-                check.subject,
-                check.reason,
-                check.blocking and check.severity == "fail",
-            )
+            yield _problem(node, check)
+
+
+def _problem(node: str, check: Check) -> Problem:
+    return Problem(
+        node,
+        check.name,
+        check.severity,
+        check.message,
+        check.remedy,
+        check.subject,
+        check.reason,
+        check.blocking and check.severity == "fail",
+    )
 
 
 def _missing(
@@ -300,7 +309,15 @@ def _conditions(status: FdlClusterStatus) -> Iterable[Problem]:
     for condition in status.conditions:
         severity = CONDITIONS.get(condition.type)
         if severity is not None and condition.status == "False":
-            yield Problem(WHOLE, condition.type, severity, condition.message)
+            entry = known(condition.type, condition.reason)
+            yield Problem(
+                WHOLE,
+                condition.type,
+                severity,
+                seen_in(condition.message, entry),
+                entry.remedy if entry is not None else "",
+                reason=condition.reason,
+            )
 
 
 def span(seconds: float) -> str:

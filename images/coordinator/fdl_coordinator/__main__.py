@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fdl_api import names
 from fdl_api.runconfig import MemberEnv, RunConfig
+from fdl_coordinator import closed
 from fdl_coordinator.engine import Engine
 from fdl_coordinator.server import Coordinator
 
@@ -27,6 +28,8 @@ def _context() -> ssl.SSLContext:
 
 async def _serve(config: RunConfig, token: str, generation: int, host: str) -> None:
     coordinator = Coordinator(Engine(config, generation), token)
+    if os.environ.get("POD_IP"):
+        coordinator.closed_port = await closed.listen(host)
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(coordinator.run(host, config.coordinator_port, _context(), asyncio.Event()))
     for number in (signal.SIGTERM, signal.SIGINT):

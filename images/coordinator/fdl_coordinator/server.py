@@ -73,6 +73,7 @@ class Coordinator:
         self.told_notes: list[str] = []
         self.told_outcome = ""
         self.told_at = 0.0
+        self.closed_port = 0
 
     async def run(self, host: str, port: int, context: ssl.SSLContext | None, ready: asyncio.Event) -> None:
         """Serve until cancelled.
@@ -247,7 +248,7 @@ class Coordinator:
                 )
             )
             return
-        peer.send(wire.Accept(generation=self.engine.generation))
+        peer.send(wire.Accept(generation=self.engine.generation, closed_port=self.closed_port))
         peer.send(snapshot(self.engine))
         self.operators.add(peer)
         try:

@@ -17,6 +17,7 @@ import copy
 from typing import Any, Final
 
 from fdl_api.labels import DOMAIN
+from fdl_api.names import TRAINER_CONTAINER
 from fdl_operator.build.common import Body
 
 _KEYS: Final = {
@@ -30,7 +31,6 @@ _KEYS: Final = {
     "hostAliases": "ip",
 }
 _APPENDED: Final = frozenset({"tolerations", "topologySpreadConstraints"})
-TRAINER: Final = "trainer"
 PRELOAD: Final = "LD_PRELOAD"
 
 
@@ -112,7 +112,7 @@ def _joined(theirs: Body, ours: Body) -> Body:
 def _restore_env(spec: Body, ours: Body) -> None:
     own = {entry["name"]: entry for entry in ours["containers"][0]["env"] if entry["name"].startswith("FDL_")}
     for container in spec["containers"]:
-        if container["name"] == TRAINER:
+        if container["name"] == TRAINER_CONTAINER:
             kept = [entry for entry in container.get("env", []) if entry.get("name") not in own]
             container["env"] = [*own.values(), *kept]
             _restore_preload(container, ours["containers"][0]["env"])

@@ -7,7 +7,7 @@ from fdl_api.run import Cohort, FdlRunSpec, Resources, Vendor
 from fdl_api.runconfig import MemberEnv
 from fdl_operator.build import network
 from fdl_operator.build.common import CONTAINER_SECURITY, POD_SECURITY, Body, metadata
-from fdl_operator.build.overlay import TRAINER, merge_pod
+from fdl_operator.build.overlay import merge_pod
 from fdl_operator.model import OFF_DEVICES, CreateCoordinator, CreateMember, RunRecord
 from fdl_operator.settings import Settings
 
@@ -28,7 +28,6 @@ AWAIT_AGENT = (
 The kernel drops a SIGTERM for process 1 of a container that has neither handled nor blocked it. A pod that is deleted
 while its Python starts would wait out its whole grace period.
 """
-DEVICE_RESOURCES = {Vendor.NVIDIA: "nvidia.com/gpu", Vendor.AMD: "amd.com/gpu"}
 RUN_DIR = names.RUN_FILE.rpartition("/")[0]
 SECRET_DIR = names.TOKEN_FILE.rpartition("/")[0]
 
@@ -46,7 +45,7 @@ def member(
     bridge = action.placement.bridge
     volumes, mounts = _volumes(run, spec, bridged=bridge is not None)
     container: Body = {
-        "name": TRAINER,
+        "name": names.TRAINER_CONTAINER,
         "image": action.placement.image,
         "imagePullPolicy": settings.image_pull_policy,
         "command": ["python", "-m", "fdl_trainer.agent"],
@@ -195,7 +194,7 @@ def _member_env(spec: FdlRunSpec, action: CreateMember, grace: int) -> list[Body
         MemberEnv.INCARNATION: str(action.incarnation),
         MemberEnv.GRACE_SECONDS: str(grace),
     }
-    cpu = {"resourceFieldRef": {"containerName": TRAINER, "resource": "limits.cpu", "divisor": "1m"}}
+    cpu = {"resourceFieldRef": {"containerName": names.TRAINER_CONTAINER, "resource": "limits.cpu", "divisor": "1m"}}
     fdl = [
         *({"name": name, "value": value} for name, value in literals.items()),
         _from_field(MemberEnv.MEMBER_UID, "metadata.uid"),
@@ -214,7 +213,7 @@ def _from_field(name: str, path: str) -> Body:
 def _resources(cohort: Cohort, default: Resources) -> Body:
     resources = (cohort.resources or default).model_dump(mode="json", by_alias=True)
     if cohort.vendor is not Vendor.CPU:
-        device = cohort.device_resource or DEVICE_RESOURCES[cohort.vendor]
+        device = cohort.device_resource or labels.DEVICE_RESOURCES[cohort.vendor]
         for part in ("requests", "limits"):
             resources.setdefault(part, {})[device] = str(cohort.devices_per_replica)
     return {part: entries for part, entries in resources.items() if entries}
@@ -228,7 +227,7 @@ def _tolerations(cohort: Cohort, defaults: RunDefaults) -> list[Body]:
     own = [entry.model_dump(mode="json", by_alias=True, exclude_none=True) for entry in entries]
     if cohort.vendor is Vendor.CPU:
         return own
-    device = cohort.device_resource or DEVICE_RESOURCES[cohort.vendor]
+    device = cohort.device_resource or labels.DEVICE_RESOURCES[cohort.vendor]
     return [{"key": device, "operator": "Exists", "effect": "NoSchedule"}, *own]
 
 

@@ -14,8 +14,8 @@ from fdl_api.cluster import (
     NodeStatus,
     QuarantineStatus,
 )
-from fdl_api.network import sentences
-from fdl_api.nodes import NodeRecord
+from fdl_api.network import confined
+from fdl_api.nodes import NodeRecord, age_check
 from fdl_operator import clock
 from fdl_operator.plan import conditions, quarantine, table
 from fdl_operator.plan.findings import Seen, devices
@@ -42,7 +42,9 @@ class ClusterRecord:
         return int(self.resource_version) > int(other.resource_version)
 
 
-def describe(cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float) -> FdlClusterStatus:
+def describe(
+    cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float, policies: Mapping[str, bool] | None = None
+) -> FdlClusterStatus:
     """The status as it should be.
 
     Args:
@@ -50,20 +52,20 @@ def describe(cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float) 
             nodes and reports say the same: a row's reportTime is that of the first report that said so.
         nodes: all nodes.
         now: seconds since 1970.
+        policies: nodes on which the NetworkPolicy of a run was tried, each with whether it was in force.
     """
     age = float(cluster.spec.prober.report_max_age_seconds)
     probed = sorted((node for node in nodes if labels.READY in node.labels or node.report), key=lambda node: node.name)
     found = [reports.parse(node.report) for node in probed[:MAX_NODES]]
     known = {row.name: row for row in cluster.status.nodes}
-    confined = _confined(cluster, nodes, dict(zip((node.name for node in probed), found, strict=False)), now)
-    reasons = sentences(confined)
-    rows = tuple(
-        _row(node, report, age, now, reasons.get(node.name)) for node, report in zip(probed, found, strict=False)
-    )
-    seen = [
-        Seen(node, row, report if is_fresh(report, age, now) else None)
-        for node, row, report in zip(probed, rows, found, strict=False)
-    ]
+    out = _confined(cluster, nodes, dict(zip((node.name for node in probed), found, strict=False)), now)
+    quarantined = confined(out)
+    rows: list[NodeStatus] = []
+    seen: list[Seen] = []
+    for node, report in zip(probed, found, strict=False):
+        old = age_check(report.time.timestamp() if report is not None else None, now, age)
+        rows.append(_row(node, report, [check for check in (quarantined.get(node.name), old) if check is not None]))
+        seen.append(Seen(node, rows[-1], report if old is None else None))
     counts = NodeCounts(
         total=len(rows),
         ready=sum(row.ready for row in rows),
@@ -74,10 +76,17 @@ def describe(cluster: ClusterRecord, nodes: Collection[NodeRecord], now: float) 
     )
     return FdlClusterStatus(
         observed_generation=cluster.generation,
-        conditions=conditions.judge(cluster.spec, seen, cluster.status.conditions, cluster.generation, now),
+        conditions=conditions.judge(
+            cluster.spec,
+            seen,
+            cluster.status.conditions,
+            cluster.generation,
+            now,
+            policies=policies or {},
+        ),
         summary=ClusterSummary(nodes=f"{counts.ready}/{counts.total}", devices=_devices(probed)),
         counts=counts,
-        quarantine=confined,
+        quarantine=out,
         nodes=tuple(_kept(known.get(row.name), row) for row in table.fitting(rows)),
     )
 
@@ -89,11 +98,6 @@ def _kept(old: NodeStatus | None, new: NodeStatus) -> NodeStatus:
     return old
 
 
-def is_fresh(report: reports.Report | None, max_age: float, now: float) -> bool:
-    """Whether there is a report that is at most ``max_age`` seconds old."""
-    return report is not None and now - report.time.timestamp() <= max_age
-
-
 def _confined(
     cluster: ClusterRecord, nodes: Iterable[NodeRecord], found: Mapping[str, reports.Report | None], now: float
 ) -> tuple[QuarantineStatus, ...]:
@@ -101,42 +105,10 @@ def _confined(
     return quarantine.quarantine(cluster.spec, with_reports, cluster.status.quarantine, now)
 
 
-def _row(
-    node: NodeRecord, report: reports.Report | None, max_age: float, now: float, quarantined: str | None
-) -> NodeStatus:
-    problems = [
-        NodeProblem.model_validate(
-            {
-                "check": check.name[:64],
-                "severity": "error" if check.severity == "fail" and check.blocking else "warning",
-                "message": check.message[:1000],
-                "remedy": check.remedy[:1000],
-            }
-        )
-        for check in (report.checks if report is not None else ())
-        if check.severity != "pass"
-    ]
-    old = not is_fresh(report, max_age, now)
-    if old:
-        problems.insert(
-            0,
-            NodeProblem(
-                check="report-age",
-                severity="error",
-                message=f"the newest report is missing or older than {int(max_age)} s",
-                remedy="look at the prober pod of this node",
-            ),
-        )
-    if quarantined is not None:
-        problems.insert(
-            0,
-            NodeProblem(
-                check="quarantine",
-                severity="error",
-                message=f"in quarantine: {quarantined}",
-                remedy="see status.quarantine of FdlCluster/default; members that run here go on",
-            ),
-        )
+def _row(node: NodeRecord, report: reports.Report | None, own: list[reports.Check]) -> NodeStatus:
+    """The row of a node; ``own`` is what the operator itself has found, and keeps new members off."""
+    checks = [*own, *(report.checks if report is not None else ())]
+    problems = [_problem(check) for check in checks if check.severity != "pass"]
     at = node.report_at
     return NodeStatus.model_validate(
         {
@@ -149,11 +121,22 @@ def _row(
                 name for name in _suffixes(node, labels.VARIANT_PREFIX) if node.labels[labels.variant(name)] in COVERING
             ),
             "simulated": node.labels.get(labels.SIMULATED) == "true",
-            "ready": node.labels.get(labels.READY) == "true"
-            and node.ready
-            and not (node.unschedulable or old or quarantined),
+            "ready": node.labels.get(labels.READY) == "true" and node.ready and not (node.unschedulable or own),
             "reportTime": clock.render(at) if at is not None else None,
             "problems": problems[:32],
+        }
+    )
+
+
+def _problem(check: reports.Check) -> NodeProblem:
+    return NodeProblem.model_validate(
+        {
+            "check": check.name[:64],
+            "reason": check.reason[:64],
+            "severity": "error" if check.severity == "fail" and check.blocking else "warning",
+            "class": check.persistence,
+            "message": check.message[:1000],
+            "remedy": check.remedy[:1000],
         }
     )
 

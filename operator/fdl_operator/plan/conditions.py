@@ -4,9 +4,11 @@ Each says True, False, or, where it cannot be known, Unknown with the reason. Me
 have neither times nor figures that move by themselves, so that nothing is written while nothing changes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fdl_api import labels
+from fdl_api.checks.conditions import finding as known
+from fdl_api.checks.conditions import joined, seen_in
 from fdl_api.cluster import FdlClusterSpec, Variant
 from fdl_api.coverage import smallest_cover
 from fdl_api.nccl import major_minor, order
@@ -18,11 +20,18 @@ from fdl_operator.plan.fabric import fabric_known
 from fdl_operator.plan.findings import Finding, Seen, compared, devices, listed
 
 MAX_MESSAGE = 4000
+"""Characters of what was seen; the remedy comes on top."""
 LIBRARY = {"nvidia": "NCCL", "amd": "RCCL"}
 
 
 def judge(
-    spec: FdlClusterSpec, seen: Sequence[Seen], old: Iterable[Condition], generation: int, now: float
+    spec: FdlClusterSpec,
+    seen: Sequence[Seen],
+    old: Iterable[Condition],
+    generation: int,
+    now: float,
+    *,
+    policies: Mapping[str, bool],
 ) -> tuple[Condition, ...]:
     """All conditions, in their fixed order.
 
@@ -32,15 +41,19 @@ def judge(
         old: the conditions as they were; one whose status stays keeps its transition time.
         generation: metadata.generation of the spec.
         now: seconds since 1970.
+        policies: nodes on which a NetworkPolicy was tried since this operator began, with whether it was in force.
     """
+    before = {condition.type: condition for condition in old}
     findings = {
         ClusterCondition.NODES_READY: nodes_ready(seen),
         ClusterCondition.NCCL_CONSISTENT: nccl_consistent(spec, seen),
         ClusterCondition.VARIANT_COVERAGE: variant_coverage(spec, seen),
         ClusterCondition.SHARED_VOLUME_CONSISTENT: shared_volume_consistent(seen),
         ClusterCondition.FABRIC_KNOWN: fabric_known(spec, seen),
+        ClusterCondition.NETWORK_POLICY_ENFORCED: policy_enforced(
+            policies, before.get(ClusterCondition.NETWORK_POLICY_ENFORCED)
+        ),
     }
-    before = {condition.type: condition for condition in old}
     return tuple(_condition(kind, finding, before.get(kind), generation, now) for kind, finding in findings.items())
 
 
@@ -60,10 +73,7 @@ def transitions(old: Iterable[Condition], new: Iterable[Condition]) -> tuple[Eve
 def nodes_ready(seen: Sequence[Seen]) -> Finding:
     """Whether new members may be placed on every node that has a prober."""
     if not seen:
-        sentence = (
-            "no node has a report; see that the prober's DaemonSet runs (kubectl get pods -A -l fdl.dev/role=prober)"
-        )
-        return Finding(None, ClusterReason.NO_REPORTS, sentence)
+        return Finding(None, ClusterReason.NO_REPORTS, "no node has a report")
     causes: dict[str, list[str]] = {}
     for each in seen:
         if not each.row.ready:
@@ -107,15 +117,13 @@ def _one_version(spec: FdlClusterSpec, seen: Sequence[Seen], vendor: str) -> Fin
         sides: dict[str, list[str]] = {}
         for name, offer in known.items():
             sides.setdefault(", ".join(sorted(f"{version} ({offer[version]})" for version in offer)), []).append(name)
-        remedy = "no NCCL cohort can span them: use images of one major.minor, or give spec.variants[] an ncclBridge"
-        sentence = f"{vendor} nodes load different {library}: {compared(sides)}; {remedy}"
+        sentence = (
+            f"{vendor} nodes load different {library}: {compared(sides)}; no NCCL cohort can span nodes that differ"
+        )
         return Finding(False, ClusterReason.VERSION_SKEW, sentence)
     unknown = [name for name, offer in offers.items() if not offer]
     if unknown:
-        sentence = (
-            f"the {library} of {vendor} node {listed(unknown)} is not known: no covering variant has had its deep "
-            "check there, nor has it a ncclVersion in spec.variants"
-        )
+        sentence = f"the {library} of {vendor} node {listed(unknown)} is not known"
         return Finding(None, ClusterReason.VERSION_UNKNOWN, sentence)
     version = max(common, key=order)
     bridged = [name for name, offer in offers.items() if offer[version].endswith(", bridged")]
@@ -153,10 +161,7 @@ def variant_coverage(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
             gaps.append(f"{each.row.name} ({vendor}: {archs or 'architecture unknown'})")
     fewest = ", ".join(smallest_cover(covering, [variant.name for variant in spec.variants])) or "none"
     if gaps:
-        sentence = (
-            f"no variant covers {listed(gaps)}; add an image whose torch was built for it to spec.variants. "
-            f"The smallest set that covers the others: {fewest}"
-        )
+        sentence = f"no variant covers {listed(gaps)}; the smallest set that covers the others: {fewest}"
         return Finding(False, ClusterReason.NOT_COVERED, sentence)
     if waiting:
         sentence = f"the probers have not judged the variants on {listed(waiting)} yet"
@@ -184,10 +189,7 @@ def shared_volume_consistent(seen: Sequence[Seen]) -> Finding:
     """Whether all nodes see the same content of the shared volume, by the sentinel that each prober reads."""
     files = {each.row.name: each.report.sentinel for each in seen if each.report and each.report.sentinel}
     if not files:
-        sentence = (
-            "no fresh report has a sentinel: set prober.sentinel in the chart's values to have the volume checked"
-        )
-        return Finding(None, ClusterReason.NO_SENTINEL, sentence)
+        return Finding(None, ClusterReason.NO_SENTINEL, "no fresh report has a sentinel")
     contents: dict[str, list[str]] = {}
     errors: dict[str, list[str]] = {}
     for name, sentinel in files.items():
@@ -197,14 +199,34 @@ def shared_volume_consistent(seen: Sequence[Seen]) -> Finding:
             errors.setdefault(sentinel.error or "no reason given", []).append(name)
     problems = [f"the sentinel cannot be read on {listed(names)} ({error})" for error, names in sorted(errors.items())]
     if len(contents) > 1:
-        problems.append(
-            f"nodes see different contents of the sentinel: {compared(contents)}; "
-            "they mount different volumes, or one has a stale cache"
-        )
+        problems.append(f"nodes see different contents of the sentinel: {compared(contents)}")
         return Finding(False, ClusterReason.CONTENT_DIFFERS, "; ".join(problems))
     if problems:
         return Finding(False, ClusterReason.SENTINEL_UNREADABLE, "; ".join(problems))
     return Finding(True, ClusterReason.AS_EXPECTED, f"{len(files)} nodes see the same content")
+
+
+def policy_enforced(tried: Mapping[str, bool], old: Condition | None) -> Finding:
+    """Whether the network enforces NetworkPolicies where coordinators of runs have been.
+
+    An operator that has just begun has tried nothing: what an earlier one found stays until something newer is known.
+    """
+    open_on = sorted(name for name, closed in tried.items() if not closed)
+    if open_on:
+        sentence = f"a port that the NetworkPolicy of a run closes to the operator is open to it on {listed(open_on)}"
+        return Finding(False, ClusterReason.POLICY_NOT_ENFORCED, sentence)
+    if tried:
+        sentence = (
+            "a port that the NetworkPolicy of a run closes to the operator was closed on every node where it was tried"
+        )
+        return Finding(True, ClusterReason.AS_EXPECTED, sentence)
+    if old is not None and old.status != "Unknown":
+        return Finding(
+            old.status == "True",
+            ClusterReason(old.reason),
+            seen_in(old.message, known(ClusterCondition.NETWORK_POLICY_ENFORCED, old.reason)),
+        )
+    return Finding(None, ClusterReason.POLICY_NOT_TRIED, "no run with a NetworkPolicy has had a coordinator yet")
 
 
 def _covering(spec: FdlClusterSpec, each: Seen, vendor: str) -> list[Variant]:
@@ -223,6 +245,6 @@ def _condition(
             "observedGeneration": generation,
             "lastTransitionTime": at,
             "reason": str(finding.reason),
-            "message": finding.message[:MAX_MESSAGE],
+            "message": joined(finding.message[:MAX_MESSAGE], known(kind, finding.reason)),
         }
     )

@@ -41,10 +41,7 @@ def _not_named(groups: Groups) -> Finding | None:
     unnamed = [name for name, group in groups.items() if group is None]
     if not unnamed:
         return None
-    sentence = (
-        f"spec.fabric.groups names no network interface for {listed(unnamed)}; "
-        "NCCL modes with members on several nodes need one"
-    )
+    sentence = f"spec.fabric.groups names no network interface for {listed(unnamed)}"
     return Finding(False, ClusterReason.INTERFACE_NOT_NAMED, sentence)
 
 
@@ -67,10 +64,7 @@ def _mtu_differs(groups: Groups, own: Sequence[Seen]) -> Finding | None:
     sides = _sides(own, lambda each: _mtu(each, groups[each.row.name]))
     if len(sides) < 2:
         return None
-    sentence = (
-        f"the interfaces for collectives have different MTUs: {compared(sides)}; large packets may be lost between "
-        "them and collectives hang: give them one MTU"
-    )
+    sentence = f"the interfaces for collectives have different MTUs: {compared(sides)}"
     return Finding(False, ClusterReason.MTU_DIFFERS, sentence)
 
 
@@ -86,10 +80,7 @@ def _rdma_differs(own: Sequence[Seen]) -> Finding | None:
     sides = _sides(own, _rdma)
     if len(sides) < 2:
         return None
-    sentence = (
-        f"nodes of one vendor have different RDMA devices: {compared(sides)}; name those that all have in NCCL_IB_HCA, "
-        "set NCCL_IB_DISABLE=1, or keep NCCL cohorts on nodes of one kind by spec.cohorts[].nodeSelector"
-    )
+    sentence = f"nodes of one vendor have different RDMA devices: {compared(sides)}"
     return Finding(False, ClusterReason.RDMA_DIFFERS, sentence)
 
 

@@ -12,7 +12,18 @@ from fdl_operator.model import (
     Snapshot,
     WriteStatus,
 )
-from fdl_operator.plan import coordinator, keys, lifecycle, members, network, objects, phases, training, verdict
+from fdl_operator.plan import (
+    coordinator,
+    environment,
+    keys,
+    lifecycle,
+    members,
+    network,
+    objects,
+    phases,
+    training,
+    verdict,
+)
 from fdl_operator.plan.draft import DEAD, Draft
 
 TEMPLATE_CHILD = "podTemplate/"
@@ -43,6 +54,7 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
         return _actions(draft)
     draft.wanted = members.wanted(draft.spec)
     members.account(draft)
+    environment.describe(draft)
     end = verdict.judge(draft)
     if end is not None:
         lifecycle.finish(draft, end)
@@ -219,6 +231,7 @@ _WARNINGS = frozenset(
         Progress.NO_FITTING_NODE,
         Progress.REPORT_TOO_OLD,
         Progress.FABRIC_UNKNOWN,
+        Progress.ENVIRONMENT_DOUBTFUL,
         Progress.NOT_SCHEDULED,
         Progress.CHILD_CREATE_FAILED,
         Progress.POD_TEMPLATE_REFUSED,

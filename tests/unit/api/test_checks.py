@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from fdl_api.checks import CHECKS, GROUPS, CheckInfo, Finding
+from fdl_api.checks.conditions import CONDITIONS, finding, joined, seen_in
 from fdl_api.checks.devices import GPU_DRIVER
 from fdl_api.checks.page import page
+from fdl_api.reasons import ClusterCondition
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 EVERY = [(check, entry) for check in CHECKS for entry in check.findings]
@@ -50,7 +52,27 @@ def test_what_is_found_can_always_be_written() -> None:
     assert made.model_dump_json() and GPU_DRIVER.passed(strange, strange).model_dump_json()
 
 
+@pytest.mark.parametrize("kind", CONDITIONS)
+def test_every_condition_has_a_remedy_for_each_of_its_reasons(kind: ClusterCondition) -> None:
+    entries = CONDITIONS[kind]
+    assert len({entry.reason for entry in entries}) == len(entries) > 0
+    for entry in entries:
+        assert entry.remedy.endswith(".") and entry.remedy[0].isupper() and not entry.when.endswith(".")
+        assert finding(str(kind), str(entry.reason)) is entry
+        message = joined("gpu-1 differs", entry)
+        assert message == f"gpu-1 differs. {entry.remedy}" and seen_in(message, entry) == "gpu-1 differs"
+
+
+def test_a_condition_that_is_not_known_has_no_remedy_and_keeps_its_message() -> None:
+    assert finding("FabricKnown", "AsExpected") is None and finding("Newer", "Than") is None
+    assert joined("all is well", None) == seen_in("all is well", None) == "all is well"
+    older = finding("NCCLConsistent", "VersionSkew")
+    assert seen_in("a message of an older operator", older) == "a message of an older operator"
+
+
 def test_the_page_has_every_finding() -> None:
     text = page()
+    for kind, entries in CONDITIONS.items():
+        assert all(f"| `{kind}` | `{entry.reason}` | {entry.severity}" in text for entry in entries)
     assert all(f"| `{check.name}` | `{entry.reason}` | {entry.severity}" in text for check, entry in EVERY)
     assert (Path(__file__).parents[3] / "docs/reference/checks.md").read_text() == text

@@ -1,6 +1,6 @@
 """The report in the node annotation: what survives the round trip, what counts as a change, when it is too old."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -15,7 +15,6 @@ from fdl_api.report import (
     Host,
     Report,
     deep_pod_name,
-    is_stale,
     of_node,
     parse,
 )
@@ -58,19 +57,6 @@ def test_time_alone_is_no_change() -> None:
 @pytest.mark.parametrize("change", [{"ready": False}, {"devices": ()}, {"host": Host(cpus=8)}, {"checks": ()}])
 def test_everything_else_is_a_change(change: dict[str, object]) -> None:
     assert report(**change).material() != report().material()
-
-
-@pytest.mark.parametrize(
-    ("age", "stale"),
-    [(0, False), (899, False), (901, True), (-899, False), (-901, True)],
-)
-def test_a_report_gets_too_old_and_one_from_the_future_is_not_fresh_for_ever(age: int, stale: bool) -> None:
-    now = (NOW + timedelta(seconds=age)).astimezone(timezone(timedelta(hours=5)))
-    assert is_stale(report(), now, 900) is stale
-
-
-def test_no_report_is_stale() -> None:
-    assert is_stale(None, NOW, 900)
 
 
 OK = DeepDevice(index=0, ok=True)

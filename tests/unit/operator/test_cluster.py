@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from fdl_api.checks.devices import GPU_DRIVER
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.nodes import NodeRecord
 from fdl_api.report import Check, DeepWanted, Report, Sentinel, deep_pod_name
@@ -55,7 +56,28 @@ class TestTable:
 
     def test_an_old_report_is_a_problem_and_makes_it_unready(self) -> None:
         (row,) = rows(reported(age=901))
-        assert not row.ready and row.problems[0].check == "report-age"
+        (problem,) = row.problems
+        assert not row.ready and problem.severity == "error" and problem.remedy
+        assert (problem.check, problem.reason, problem.persistence) == ("report-age", "old", "transient")
+
+    def test_a_report_of_the_future_is_no_evidence(self) -> None:
+        (row,) = rows(reported(age=-901))
+        assert not row.ready and row.problems[0].reason == "ahead"
+
+    def test_a_problem_has_the_reason_and_the_class_of_its_finding(self) -> None:
+        (row,) = rows(reported(checks=[GPU_DRIVER.found("nouveau", "the kernel says so")]))
+        (problem,) = row.problems
+        assert (problem.check, problem.reason, problem.persistence) == ("gpu-driver", "nouveau", "permanent")
+        assert problem.to_dict()["class"] == "permanent"
+        assert problem.remedy == GPU_DRIVER.finding("nouveau").remedy
+
+    def test_a_quarantine_is_a_finding_like_any_other(self) -> None:
+        spec = FdlClusterSpec.model_validate({"quarantine": {"nodes": [{"name": "g", "reason": "a noisy fan"}]}})
+        asked = ClusterRecord("default", "u", 1, "1", spec, FdlClusterStatus())
+        (row,) = describe(asked, [reported("g")], T0).nodes
+        (problem,) = row.problems
+        assert not row.ready and problem.message == "in quarantine: a noisy fan"
+        assert (problem.check, problem.reason, problem.persistence) == ("quarantine", "by-people", "permanent")
 
     def test_findings_come_with_remedies(self) -> None:
         bad = Check(name="driver", severity="fail", message="no driver", remedy="install one", blocking=True)

@@ -65,7 +65,7 @@ class TestNodesReady:
         nodes = [cpu("a", age=5000), cpu("b", age=5000), dataclasses.replace(cpu("c"), unschedulable=True), cpu("d")]
         found = said("NodesReady", *nodes)
         assert (found.status, found.reason) == ("False", "NodesNotReady")
-        assert "a, b: the newest report is missing or older than 900 s" in found.message
+        assert "a, b: the newest report is older than 900 s" in found.message
         assert "c: cordoned" in found.message and "d" not in found.message.split()
 
     def test_a_kubelet_that_is_away_is_named(self) -> None:
@@ -141,7 +141,7 @@ class TestVariantCoverage:
 
     def test_a_variant_that_no_prober_has_judged_yet_is_unknown(self) -> None:
         found = said("VariantCoverage", gpu("a"))
-        assert (found.status, found.reason) == ("Unknown", "NotJudgedYet") and found.message.endswith("on a yet")
+        assert (found.status, found.reason) == ("Unknown", "NotJudgedYet") and "on a yet. Wait" in found.message
 
     def test_a_vendor_without_any_variant_is_a_gap(self) -> None:
         assert said("VariantCoverage", gpu("m", vendor="amd"), variants=VARIANTS[:2]).status == "False"
@@ -175,7 +175,7 @@ class TestFabric:
     def test_nodes_without_a_group_are_named(self) -> None:
         groups = {"groups": [{"name": "east", "nodeSelector": {"fdl.dev/zone": "e"}, "socketInterface": "eth0"}]}
         found = said("FabricKnown", gpu("a", zone="e"), gpu("b"), fabric=groups)
-        assert (found.status, found.reason) == ("False", "InterfaceNotNamed") and "for b;" in found.message
+        assert (found.status, found.reason) == ("False", "InterfaceNotNamed") and "for b. Name" in found.message
 
     def test_an_interface_that_is_not_there_is_named_with_those_that_are(self) -> None:
         found = said("FabricKnown", gpu("a"), gpu("b", up=("ib0", "lo")), fabric=self.GROUPS)
@@ -206,6 +206,36 @@ class TestFabric:
         found = said("FabricKnown", gpu("a", rdma=(active,)), gpu("b", rdma=(idle,)), fabric=self.GROUPS)
         assert (found.status, found.reason) == ("False", "RdmaDiffers")
         assert "mlx5_0 on a; none on b" in found.message and "NCCL_IB_HCA" in found.message
+
+
+class TestNetworkPolicy:
+    def state(self, policies: dict[str, bool], old: FdlClusterStatus | None = None) -> FdlClusterStatus:
+        parsed = FdlClusterSpec.model_validate({"variants": VARIANTS})
+        return describe(ClusterRecord("default", "u", 1, "1", parsed, old or FdlClusterStatus()), [cpu()], T0, policies)
+
+    def told(self, found: FdlClusterStatus) -> Condition:
+        return next(each for each in found.conditions if each.type == "NetworkPolicyEnforced")
+
+    def test_what_was_never_tried_is_unknown_and_no_event(self) -> None:
+        found = self.state({})
+        assert (self.told(found).status, self.told(found).reason) == ("Unknown", "PolicyNotTried")
+        assert transitions((), [self.told(found)]) == ()
+
+    def test_one_open_port_outweighs_the_closed_ones_and_names_its_node(self) -> None:
+        found = self.told(self.state({"a": True, "b": False}))
+        assert (found.status, found.reason) == ("False", "PolicyNotEnforced")
+        assert "open to it on b. Install a network plugin" in found.message
+
+    def test_closed_ports_are_proof_and_further_ones_change_nothing(self) -> None:
+        first = self.state({"a": True})
+        assert self.told(first).status == "True"
+        assert self.state({"a": True, "b": True}, first) == first
+
+    @pytest.mark.parametrize("closed", [True, False])
+    def test_what_an_earlier_operator_found_stays_until_more_is_known(self, closed: bool) -> None:
+        found = self.state({"a": closed})
+        assert self.state({}, found) == found
+        assert self.told(self.state({"a": not closed}, found)).status != self.told(found).status
 
 
 class TestTransitions:

@@ -95,3 +95,20 @@ def test_a_member_on_a_node_that_does_not_fit_any_more_keeps_its_row() -> None:
 def test_the_legend_is_for_tables_that_need_one() -> None:
     assert text.legend(view(run(), [gpu("g")]).verdicts).plain == text.LEGEND
     assert text.legend(view(run(), [cpu("c")]).verdicts).plain == ""
+
+
+def test_what_is_wrong_in_the_environment_is_told_once_with_its_remedy() -> None:
+    bad = {"env": [{"name": "NCCL_PROTO", "value": "LL128"}]}
+    found = run("nccl-sync", trainer=bad)
+    told = seen(text.run(found, [], 200), 200)
+    assert "FAIL nccl-environment/protocol: NCCL_PROTO=LL128 (spec.trainer.env): " in told
+    assert "-> Remove NCCL_PROTO" in told
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "lastTransitionTime": "2026-03-01T02:00:00Z",
+        "reason": "EnvironmentForbidden",
+        "message": "NCCL_PROTO=LL128: no",
+    }
+    told = seen(text.run(run("nccl-sync", trainer=bad, status={"conditions": [failed]}), [], 200), 200)
+    assert told.count("NCCL_PROTO=LL128") == 1

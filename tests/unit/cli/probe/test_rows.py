@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fdl_api.checks.conditions import finding, joined
 from fdl_api.report import Check, DeepFacts, Device
 from fdl_cli.probe.rows import Problem, Survey, natural, prober_pods, records, span, survey
 
@@ -172,3 +173,12 @@ def test_a_node_with_the_recorded_h200s_is_shown_as_it_is() -> None:
 
 def test_problems_are_values() -> None:
     assert dataclasses.asdict(Problem("a", "b", "fail", "c"))["blocking"] is False
+
+
+def test_a_failed_condition_has_the_remedy_of_the_catalogue_and_says_it_once() -> None:
+    entry = finding("NCCLConsistent", "VersionSkew")
+    assert entry is not None
+    where = cluster(("NCCLConsistent", "False", joined("2.26 on a; 2.28 on b", entry)))
+    where["status"]["conditions"][0]["reason"] = "VersionSkew"
+    (problem,) = look(cpu("a"), where=where).problems
+    assert (problem.message, problem.remedy, problem.reason) == ("2.26 on a; 2.28 on b", entry.remedy, "VersionSkew")

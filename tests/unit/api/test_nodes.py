@@ -1,0 +1,27 @@
+"""Whether a node's report is fresh."""
+
+import pytest
+
+from fdl_api.nodes import age_check, age_fault
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("age", "fault"),
+    [(0, None), (899, None), (900, None), (901, "old"), (-900, None), (-901, "ahead"), (None, "unreadable")],
+)
+def test_a_report_gets_too_old_and_one_of_the_future_is_not_fresh_for_ever(
+    age: float | None, fault: str | None
+) -> None:
+    at = None if age is None else NOW - age
+    assert age_fault(at, NOW, 900) == fault
+    check = age_check(at, NOW, 900)
+    assert (check.reason if check is not None else None) == fault
+
+
+def test_the_finding_says_the_same_while_time_goes_by() -> None:
+    assert age_check(NOW, NOW + 1000, 900) == age_check(NOW, NOW + 2000, 900)
+    check = age_check(NOW, NOW + 1000, 900)
+    assert check is not None and check.message == "the newest report is older than 900 s"
+    assert (check.name, check.persistence, check.blocking) == ("report-age", "transient", True) and check.remedy
