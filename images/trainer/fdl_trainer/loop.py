@@ -114,12 +114,13 @@ class Loop(Windows):
 
     def _deadline(self) -> bool:
         """Whether the next batch would end past the window's planned length (:mod:`fdl_trainer.elche.deadline`)."""
-        state, work = self.replica.control.elche, self.course.work
-        length = elche.deadline_ms(state, self.uid)
-        if not length or work is not self._source_work:
+        control, work = self.replica.control, self.course.work
+        if work is not self._source_work:
             return False
-        left = self.course.left(self.replica.control)
-        return elche.should_stop(self._busy_ms, state.ms_per_batch(self.uid), length, work.batches, work.batches + left)
+        lease = work.batches + self.course.left(control)
+        length = plan.deadline_ms(control, self.uid, lease, self.replica.spec)
+        usual = control.elche.ms_per_batch(self.uid)
+        return length > 0.0 and elche.should_stop(self._busy_ms, usual, length, work.batches, lease)
 
     def _called_away(self) -> bool:
         """Whether to leave the window: an overlapped reduce has failed or a death was announced, so that others wait

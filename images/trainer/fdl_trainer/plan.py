@@ -280,6 +280,25 @@ def overshoot(control: Control, uid: str, spec: PlanSpec) -> int:
     return -(-control.overshoot * max(own, 1) // min(quotas, default=1))
 
 
+def deadline_ms(control: Control, uid: str, lease: int, spec: PlanSpec) -> float:
+    """Length of the window at which a rank stops, in milliseconds; 0 for a rank that stops by count alone.
+
+    With overlap the lease of the window that is trained is of an older plan, which did not know yet how slow the rank
+    may have become. At the end of the data a lease is longer than the quota for another reason: it takes in what is
+    left.
+
+    Args:
+        control: the newest state.
+        uid: the rank.
+        lease: batches that it was given for the window that it trains.
+        spec: the run's configuration.
+    """
+    if not spec.deadlines:
+        return 0.0
+    counts = spec.overlap and ledger.free(control.ledger) > 0
+    return elche.deadline_ms(control.elche, uid, lease if counts else 0)
+
+
 def upcoming(control: Control, uid: str, spec: PlanSpec) -> list[Span]:
     """The micro-batches that a rank will most likely train after those of the window in work, for a loader's sake.
 

@@ -351,3 +351,27 @@ def test_what_is_believed_of_devices_seeds_a_start_and_is_in_the_digest() -> Non
         assert plan.digest(control) != plan.digest(plan.enter_epoch(fresh, ("a", "b"), spec))
         again = plan.enter_epoch(plan.from_json(plan.to_json(control)), ("b", "new"), spec, Seating(2, known))
         assert again.quota("new") == 2, "nothing is known of its device"
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_who_became_slow_after_its_lease_was_given_stops_by_time(overlap: bool) -> None:
+    """With overlap a lease is of an older plan than the one that knows the speed of today."""
+    spec = replace(SPEC, overlap=overlap, deadlines=True)
+    control = plan.enter_epoch(plan.create(ledger.create(10**6, 10, 1, 0), spec), ("a", "b"), spec)
+    for _ in range(5):
+        control = plan.advance(control, tail_of(control), spec)
+    quota = control.elche.ranks["a"].quota
+    length = plan.deadline_ms(control, "a", 3 * quota, spec)
+    assert length == (control.elche.window_ms if overlap else 0.0)
+    assert plan.deadline_ms(control, "a", quota, spec) == 0.0
+    assert plan.deadline_ms(control, "a", 3 * quota, replace(spec, deadlines=False)) == 0.0
+
+
+def test_at_the_end_of_the_data_nobody_stops_by_time_for_a_long_lease() -> None:
+    """The last window takes in what would be a crumb, so that its leases are longer than the quotas."""
+    spec = replace(OVERLAP, deadlines=True)
+    control = plan.enter_epoch(plan.create(ledger.create(400, 10, 1, 0), spec), ("a", "b"), spec)
+    while ledger.free(control.ledger):
+        control = plan.advance(control, tail_of(control), spec)
+    lease = control.elche.ranks["a"].quota + 1
+    assert not control.finished and plan.deadline_ms(control, "a", lease, spec) == 0.0

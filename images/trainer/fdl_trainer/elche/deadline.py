@@ -5,12 +5,17 @@ A rank with jitter that does a fixed number of batches is early or late, and whe
 k_8 = 1.42). A rank that stops when its next batch would end past the window's end is off by at most half a batch:
 ``m / (2 W)`` of the window W. So such a rank gets more batches than its quota, stops by :func:`should_stop`, and what
 it did not train is leased anew. Its true count is in the tail, so that the average's weights are right.
+
+A rank whose last sample was far off may have a new speed, of which only the next sample makes sure. Until then it stops
+by time as well, and if it seems faster (and was steady so far) it is given what it could do then. So the window that is
+planned from the first sample after a change of speed is shared well already. With overlap a window is trained after the
+plan of the next one is made: who was given more than that plan would give it stops by time, too.
 """
 
 import math
 from collections.abc import Mapping
 
-from fdl_trainer.elche.speed import RankSpeed
+from fdl_trainer.elche.speed import RankSpeed, is_steady
 
 JITTERY = 0.05
 """Spread of the samples, ``(max - min) / mean``, from which a rank stops by time."""
@@ -18,6 +23,8 @@ LEAST_SAMPLES = 3
 """Samples without which the spread says nothing."""
 MORE = 0.25
 """Part of the quota that such a rank is given beyond it, for windows in which it is fast."""
+MOST = 4.0
+"""Most that a rank which seems faster is given, in quotas: near the end of the data, what one is given others lack."""
 
 
 def spread(speed: RankSpeed) -> float:
@@ -32,9 +39,19 @@ def is_jittery(speed: RankSpeed) -> bool:
     return spread(speed) >= JITTERY or speed.suspect > 0.0
 
 
-def lease(speed: RankSpeed, quota: int) -> int:
-    """Batches to give to a rank with a quota: more than the quota where it stops by time."""
-    return quota + math.ceil(MORE * quota) if quota and is_jittery(speed) else quota
+def lease(speed: RankSpeed, quota: int, *, bounded: bool = False) -> int:
+    """Batches to give to a rank with a quota: more than the quota where it stops by time.
+
+    Args:
+        speed: what is known of it.
+        quota: of the window.
+        bounded: the user bounds how far quotas may move or lie apart, so that a suspicion moves none.
+    """
+    if not quota or not is_jittery(speed):
+        return quota
+    told = speed.suspect > 0.0 and is_steady(speed) and not bounded
+    faster = speed.ms_per_batch / speed.suspect if told else 1.0
+    return quota + math.ceil((min(max(faster, 1.0 + MORE), MOST) - 1.0) * quota)
 
 
 def window_ms(ranks: Mapping[str, RankSpeed]) -> float:

@@ -103,7 +103,8 @@ def assign(
     ranks = {}
     for uid, speed in state.ranks.items():
         quota = capped.get(uid, 0)
-        ranks[uid] = replace(speed, quota=quota, lease=deadline.lease(speed, quota) if by_time else quota)
+        given = deadline.lease(speed, quota, bounded=spec.max_batch_diff is not None) if by_time else quota
+        ranks[uid] = replace(speed, quota=quota, lease=given)
     length = 0.0 if policy is Policy.SYNC else deadline.window_ms(ranks)
     return replace(state, ranks=ranks, cap_binding=binding, moved=False, window_ms=length)
 
@@ -116,10 +117,16 @@ def quotas(state: ElcheState, members: Sequence[str], policy: Policy = Policy.CA
     return {uid: state.ranks[uid].lease if uid in state.ranks else first_quota(state, policy) for uid in members}
 
 
-def deadline_ms(state: ElcheState, uid: str) -> float:
-    """Length of the window at which a rank stops, in milliseconds; 0 for a rank that stops by count alone."""
+def deadline_ms(state: ElcheState, uid: str, lease: int = 0) -> float:
+    """Length of the window at which a rank stops, in milliseconds; 0 for a rank that stops by count alone.
+
+    Args:
+        state: the newest plan.
+        uid: the rank.
+        lease: batches that it was given for the window that it trains, where an older plan gave them.
+    """
     speed = state.ranks.get(uid, RankSpeed())
-    return state.window_ms if speed.lease > speed.quota else 0.0
+    return state.window_ms if max(lease, speed.lease) > speed.quota > 0 else 0.0
 
 
 def keep(state: ElcheState, members: Sequence[str]) -> ElcheState:

@@ -2,7 +2,8 @@
 
 A sample is a rank's cost of a window over its batches (floDl's "trust window"). What the plain mean lacks is added:
 after two samples in a row that are off by more than 20 % in one direction the ring is flushed, because a mean of five
-takes five windows to see that two devices swapped their speeds; and one such sample alone is an outlier.
+takes five windows to see that two devices swapped their speeds; and one such sample alone is an outlier. Of a window
+within which the speed changed, the mean of both speeds is no sample of the new one.
 
 *Cost* is of one kind for all ranks of a window (:func:`cost_kind`): mixing kinds would invert the ranking.
 """
@@ -19,6 +20,8 @@ RING = 5
 """Windows over which a rank's speed is averaged."""
 STEP_CHANGE = 0.2
 """Relative distance from the mean at which a sample is suspect; two in one direction are a change of speed."""
+ALIKE = 0.1
+"""Relative distance within which samples are of one speed."""
 EMPTY_LIMIT = 5
 """Empty windows in a row after which a rank's speed is no longer known."""
 
@@ -109,6 +112,11 @@ def learn(known: RankSpeed, batches: int, sample_ms: float) -> RankSpeed:
     return _push(known, sample_ms) if sample_ms > 0.0 else known
 
 
+def is_steady(known: RankSpeed) -> bool:
+    """Whether a rank's accepted samples are of one speed, so that one far from them tells of more than noise."""
+    return not known.ring or max(known.ring) - min(known.ring) <= ALIKE * known.ms_per_batch
+
+
 def _push(known: RankSpeed, sample_ms: float) -> RankSpeed:
     """Take a sample in: a lone outlier is left out, two in one direction replace the ring."""
     usual = known.ms_per_batch
@@ -117,6 +125,9 @@ def _push(known: RankSpeed, sample_ms: float) -> RankSpeed:
     if known.suspect == 0.0:
         return replace(known, suspect=sample_ms)
     if (known.suspect > usual) == (sample_ms > usual):
-        return replace(known, ring=(known.suspect, sample_ms), suspect=0.0)
+        # Where the second goes further, the speed has changed within the first one's window, which tells of neither.
+        further = abs(sample_ms - usual) > abs(known.suspect - usual) + ALIKE * sample_ms
+        within = further and is_steady(known)
+        return replace(known, ring=(sample_ms,) if within else (known.suspect, sample_ms), suspect=0.0)
     # One above and one below are jitter, which the mean has to see.
     return replace(known, ring=(*known.ring, known.suspect, sample_ms)[-RING:], suspect=0.0)

@@ -191,7 +191,7 @@ class World:
         self, rank: Rank, times: "np.ndarray[tuple[int], np.dtype[np.float64]]", lease: int, stall_ms: float
     ) -> int:
         """Batches that the rank does: all of its lease, or fewer where it stops by time."""
-        deadline = elche.deadline_ms(self.control.elche, rank.uid)
+        deadline = plan.deadline_ms(self.control, rank.uid, lease, self.spec)
         if deadline <= 0.0:
             return lease
         usual = self.control.elche.ms_per_batch(rank.uid)

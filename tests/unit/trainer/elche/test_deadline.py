@@ -21,6 +21,15 @@ def test_a_rank_whose_last_sample_was_far_off_stops_by_time_too() -> None:
     assert lease(RankSpeed((9.0, 10.0, 11.0)), 0) == 0
 
 
+@pytest.mark.parametrize(
+    ("suspect", "bounded", "given"),
+    [(23.0, False, 50), (9.0, False, 50), (4.0, False, 100), (0.1, False, 160), (4.0, True, 50)],
+)
+def test_a_rank_that_seems_faster_is_given_what_it_could_do(suspect: float, bounded: bool, given: int) -> None:
+    """It stops by time, so that what it cannot do goes back; bounded by four quotas, or by the user's word."""
+    assert lease(RankSpeed((10.0, 10.0, 10.0), suspect=suspect), 40, bounded=bounded) == given
+
+
 def test_the_window_is_as_long_as_its_longest_quota() -> None:
     ranks = {"a": RankSpeed((4.0,), quota=23), "b": RankSpeed((9.2,), quota=10), "new": RankSpeed(quota=2)}
     assert window_ms(ranks) == pytest.approx(92.0)

@@ -117,6 +117,20 @@ def test_after_a_swap_of_speeds_the_shares_are_right_again_after_two_windows() -
     assert cohort.quotas == {"a": 10, "b": 23}
 
 
+@given(
+    ratio=st.floats(1.4, 8.0) | st.floats(0.125, 0.7),
+    part=st.floats(0.0, 1.0),
+    before=st.integers(1, 10),
+)
+def test_a_change_within_a_window_is_known_after_two_whole_ones(ratio: float, part: float, before: int) -> None:
+    """The window of the change is measured at a speed in between, which is nobody's."""
+    cohort = Cohort(ElcheSpec(), ["a"])
+    cohort.windows(1 + before, {"a": 10.0})
+    cohort.window({"a": 10.0 * (part + (1.0 - part) * ratio)})
+    cohort.windows(2, {"a": 10.0 * ratio})
+    assert cohort.state.ms_per_batch("a") == pytest.approx(10.0 * ratio, rel=0.06)
+
+
 def test_a_lone_outlier_is_left_out() -> None:
     cohort = Cohort(ElcheSpec(), ["a"])
     for ms in [10.0, 10.0, 10.0, 50.0, 10.0, 10.0]:
