@@ -23,7 +23,7 @@ class Clock:
 
     def __init__(self, path: Path) -> None:
         # All ranks come here at once: whoever is first makes the file, and nobody empties it, not even for a moment.
-        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
+        with path.open("ab+") as file:
             os.ftruncate(file.fileno(), _CLOCK.size)
             self._map = mmap.mmap(file.fileno(), _CLOCK.size)
 
