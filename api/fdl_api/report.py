@@ -166,6 +166,9 @@ class DeepFacts(StatusModel):
     archs: tuple[str, ...] = Field(default=(), description="Architectures that torch has kernels for.")
     nccl_version: str = Field(default="", description="NCCL or RCCL version that torch loaded.")
     glibc: str = Field(default="", description="C library of the image.")
+    variant_file: str = Field(
+        default="", description="Why the image's variant.json does not describe its torch; empty where it does."
+    )
     devices: tuple[DeepDevice, ...] = ()
     error: str = Field(default="", description="Why nothing could be run.")
 
@@ -177,6 +180,7 @@ class DeepFacts(StatusModel):
     def render(self) -> str:
         """JSON of at most :data:`MAX_TERMINATION_BYTES` bytes; error texts are cut where they must be."""
         text = self.model_dump_json(by_alias=True, exclude_defaults=True)
+        reasons = {"error": self.error, "variant_file": self.variant_file}
         for limit in (400, 100, 0):
             if len(text.encode()) <= MAX_TERMINATION_BYTES:
                 break
@@ -184,7 +188,9 @@ class DeepFacts(StatusModel):
                 device.model_copy(update={"error": device.error[:limit], "name": device.name[:limit]})
                 for device in self.devices
             )
-            short = self.model_copy(update={"devices": devices, "error": self.error[:limit] or self.error[:1]})
+            # Never cut to nothing: an empty reason would say that all is well.
+            told = {key: reason[:limit] or reason[:1] for key, reason in reasons.items()}
+            short = self.model_copy(update={"devices": devices} | told)
             text = short.model_dump_json(by_alias=True, exclude_defaults=True)
         return text
 

@@ -68,8 +68,15 @@ VARIANT_FILE: Final = CheckInfo(
             "the file is no description of a variant",
             "Write it anew with python -m fdl_trainer.variant --name NAME.",
         ),
+        Finding(
+            "not-in-image",
+            "unknown",
+            "permanent",
+            "on a node: the image of a deep check has none, or one that is no description of a variant",
+            "Write it when the image is built, after its torch is installed: python -m fdl_trainer.variant --name NAME "
+            "> /opt/fdl/variant.json.",
+        ),
     ),
-    place="local",
 )
 KERNEL_COVERAGE: Final = CheckInfo(
     "kernel-coverage",

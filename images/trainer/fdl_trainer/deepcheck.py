@@ -10,24 +10,26 @@ architectures are those that the image claims, and the result says so; nobody ta
 """
 
 import argparse
-import json
 import os
 import platform
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fdl_api.coverage import sm_token
 from fdl_api.names import VARIANT_FILE
 from fdl_api.report import DeepDevice, DeepFacts
+from fdl_api.variantfile import VariantFileError, archs
 from fdl_trainer.variant import detect
 
 SIZE = 64
 """Edge of the matrices: large enough for the kernels that real layers use, small enough for plain Python."""
 
 TERMINATION_LOG = "/dev/termination-log"
+MAX_DESCRIPTION_BYTES = 1 << 20
 
 
 def operands(size: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -89,16 +91,47 @@ def _identity(torch: Any, device: str) -> tuple[str, str]:
     return properties.name, gcn.split(":")[0] or sm_token(properties.major, properties.minor)
 
 
-def check(variant: str, vendor: str, simulated: bool, claims: Sequence[str]) -> DeepFacts:
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the image says of itself in its ``variant.json``.
+
+    Attributes:
+        archs: architectures that it lists.
+        error: why it says nothing; empty where it does.
+    """
+
+    archs: tuple[str, ...] = ()
+    error: str = ""
+
+
+def described(path: Path) -> Description:
+    """Read the image's ``variant.json``. One that is missing or bad is a finding, and no reason to run no kernel."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_DESCRIPTION_BYTES).decode(errors="replace")
+        return Description(archs(text))
+    except VariantFileError as error:
+        return Description(error=str(error)[:200])
+    except OSError as error:
+        return Description(error=f"it cannot be read: {error.strerror or type(error).__name__}")
+
+
+def check(variant: str, vendor: str, simulated: bool, description: Description) -> DeepFacts:
     """Everything a deep check finds out.
 
     Args:
         variant: name of the variant in FdlCluster.
         vendor: vendor of the devices to check.
         simulated: run on the processor in place of devices.
-        claims: architectures that the image's ``variant.json`` lists.
+        description: what the image's ``variant.json`` says.
     """
-    facts = DeepFacts(variant=variant, vendor=vendor, simulated=simulated, glibc=" ".join(platform.libc_ver()))
+    facts = DeepFacts(
+        variant=variant,
+        vendor=vendor,
+        simulated=simulated,
+        glibc=" ".join(platform.libc_ver()),
+        variant_file=description.error,
+    )
     try:
         import torch  # noqa: PLC0415 - the pure functions are used without it, and a broken one is a finding
 
@@ -109,7 +142,7 @@ def check(variant: str, vendor: str, simulated: bool, claims: Sequence[str]) -> 
         update={
             "torch_version": built.torchVersion,
             "torch_build": built.build,
-            "archs": tuple(claims) if simulated else built.archs,
+            "archs": description.archs if simulated else built.archs,
             "nccl_version": built.ncclVersion or "",
         }
     )
@@ -123,14 +156,6 @@ def check(variant: str, vendor: str, simulated: bool, claims: Sequence[str]) -> 
     return facts.model_copy(update={"devices": devices})
 
 
-def claimed_archs(path: Path) -> tuple[str, ...]:
-    """Architectures in the image's ``variant.json``; none when it cannot be read."""
-    try:
-        return tuple(json.loads(path.read_text())["archs"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Check, print, and leave the termination message."""
     parser = argparse.ArgumentParser(prog="fdl_trainer.deepcheck", description=main.__doc__)
@@ -139,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--simulated", action="store_true", help="run on the processor in place of devices")
     options = parser.parse_args(arguments)
     variant_file = Path(os.environ.get("FDL_VARIANT_FILE", VARIANT_FILE))
-    facts = check(options.variant, options.vendor, options.simulated, claimed_archs(variant_file))
+    facts = check(options.variant, options.vendor, options.simulated, described(variant_file))
     text = facts.render()
     sys.stdout.write(text + "\n")
     log = Path(os.environ.get("FDL_TERMINATION_LOG", TERMINATION_LOG))

@@ -76,10 +76,11 @@ def test_a_deep_check_passes_only_when_a_kernel_ran_and_all_were_right(
 def test_a_termination_message_fits_and_keeps_the_verdict() -> None:
     devices = tuple(DeepDevice(index=i, name="N" * 60, arch="sm_90", ok=False, error="x" * 300) for i in range(16))
     facts = DeepFacts(variant="cuda", vendor="nvidia", archs=("sm_90",) * 20, devices=devices, error="y" * 5000)
+    facts = facts.model_copy(update={"variant_file": "z" * 5000})
     text = facts.render()
     assert len(text.encode()) <= MAX_TERMINATION_BYTES
     back = DeepFacts.model_validate_json(text)
-    assert not back.passed
+    assert not back.passed and back.variant_file
     assert [device.ok for device in back.devices] == [False] * 16
 
 

@@ -149,6 +149,7 @@ FINDINGS: dict[str, Facts] = {
     "variant-image/not-pulled": facts(image_trouble={"cuda": "ImagePullBackOff (r/cuda:1)"}),
     "variant-file/missing": box(variant_file=VariantFile("/v.json", error="No such file or directory")),
     "variant-file/garbage": box(variant_file=VariantFile("/v.json", text='{"name": "cuda"')),
+    "variant-file/not-in-image": checked(told={"variant_file": "it cannot be read: No such file or directory"}),
     "kernel-coverage/gap": covered_by("sm_70"),
     "kernel-coverage/ptx-only": covered_by("sm_70", "compute_70"),
     "kernel-coverage/not-comparable": facts(seen(nvml=nvidia(""))),

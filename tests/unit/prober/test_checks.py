@@ -7,9 +7,9 @@ import pytest
 from fdl_api.checks import CHECKS
 from fdl_api.report import Check, Device, Faults, Interface
 from fdl_prober import checks, decide
-from fdl_prober.box import Torch
+from fdl_prober.box import Torch, VariantFile
 from fdl_prober.checks.devices import ranges
-from fdl_prober.checks.libtorch import running_glibc, variant_file_error
+from fdl_prober.checks.libtorch import running_glibc
 from fdl_prober.devfiles import DeviceFile
 from fdl_prober.facts import Facts
 from fdl_prober.kernellog import Xid
@@ -235,20 +235,21 @@ def test_deep_checks_are_told(outcome: str, severity: str) -> None:
     assert (check.severity, check.subject, check.blocking) == (severity, "cuda", False)
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("", "no JSON"),
-        ("[]", "no object"),
-        ('{"name": "x", "torchVersion": "2", "build": "cpu"}', "lacks archs"),
-        ('{"name": "x", "torchVersion": 2, "build": "cpu", "archs": []}', "lacks torchVersion"),
-        ('{"name": "x", "torchVersion": "2", "build": "cpu", "archs": [80]}', "no text"),
-        ('{"name": "x", "torchVersion": "2", "build": "cpu", "archs": []}', ""),
-    ],
-)
-def test_a_description_of_a_variant_is_checked(text: str, error: str) -> None:
-    found = variant_file_error(text)
-    assert error in found and bool(found) is bool(error)
+def test_a_bad_description_in_an_image_is_unknown_with_its_reason_and_proves_and_blocks_nothing() -> None:
+    node = checked(told={"variant_file": "it is no JSON: Expecting value"})
+    (check,) = of(node, "variant-file")
+    assert (check.reason, check.severity, check.subject) == ("not-in-image", "unknown", "cuda")
+    assert "variant.json in the image: it is no JSON" in check.message
+    assert check.evidence == {"image": CUDA.image}
+    assert decide.desired(node, NOW)[0] == decide.desired(checked(), NOW)[0], "no label depends on it"
+
+
+def test_a_named_description_passes_or_is_told_why_not() -> None:
+    good = '{"name": "x", "torchVersion": "2", "build": "cpu", "archs": []}'
+    (check,) = of(box(variant_file=VariantFile("/v.json", text=good)), "variant-file")
+    assert (check.severity, check.subject) == ("pass", "/v.json")
+    (check,) = of(box(variant_file=VariantFile("/v.json", text=good.replace('"2"', "2"))), "variant-file")
+    assert (check.reason, "torchVersion" in check.message) == ("garbage", True)
 
 
 def test_the_loader_says_which_c_library_torch_needs() -> None:

@@ -40,7 +40,7 @@ def run(
 ) -> tuple[int, DeepFacts]:
     log, variant = tmp_path / "termination-log", tmp_path / "variant.json"
     log.touch()
-    variant.write_text(json.dumps({"archs": ["sm_80", "sm_90"]}))
+    variant.write_text(json.dumps({"name": "c", "torchVersion": "2", "build": "cu128", "archs": ["sm_80", "sm_90"]}))
     monkeypatch.setenv("FDL_TERMINATION_LOG", str(log))
     monkeypatch.setenv("FDL_VARIANT_FILE", str(variant))
     code = deepcheck.main(arguments)
@@ -60,7 +60,7 @@ def test_a_simulated_device_is_said_to_be_one(
 ) -> None:
     code, facts = run(["--variant", "c", "--vendor", "nvidia", "--simulated"], tmp_path, monkeypatch, capsys)
     assert (code, facts.passed, facts.simulated) == (0, True, True)
-    assert facts.archs == ("sm_80", "sm_90")
+    assert (facts.archs, facts.variant_file) == (("sm_80", "sm_90"), "")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a device")
@@ -82,5 +82,30 @@ def test_a_real_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert facts.nccl_version
 
 
-def test_a_variant_file_that_is_not_there_claims_nothing(tmp_path: Path) -> None:
-    assert deepcheck.claimed_archs(tmp_path / "none") == ()
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "it cannot be read: No such file or directory"),
+        (b'{"name": "cpu", "arc', "it is no JSON"),
+        (b"\xff\xfe\x00", "it is no JSON"),
+        (b'{"name": "cpu", "torchVersion": "2", "build": "cpu"}', "it lacks archs"),
+        (b'{"name": "cpu", "torchVersion": 2, "build": "cpu", "archs": []}', "torchVersion: of a wrong type"),
+    ],
+    ids=["none", "half-written", "no text", "a field missing", "a wrong type"],
+)
+def test_a_bad_description_of_the_image_is_told_and_the_kernel_runs_all_the_same(
+    content: bytes | None,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "variant.json"
+    if content is not None:
+        file.write_bytes(content)
+    assert deepcheck.described(file).archs == ()
+    monkeypatch.setenv("FDL_VARIANT_FILE", str(file))
+    monkeypatch.setenv("FDL_TERMINATION_LOG", str(tmp_path / "none"))
+    assert deepcheck.main(["--variant", "cpu", "--vendor", "cpu"]) == 0
+    facts = DeepFacts.model_validate_json(capsys.readouterr().out)
+    assert facts.passed and facts.variant_file.startswith(told)

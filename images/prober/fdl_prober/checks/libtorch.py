@@ -1,17 +1,16 @@
 """Checks of variants and of what their torch can compute on."""
 
-import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from fdl_api.checks import software as catalogue
 from fdl_api.coverage import Fit, best_fit
+from fdl_api.names import VARIANT_FILE
 from fdl_api.report import Check, Device
+from fdl_api.variantfile import VariantFileError, archs
 from fdl_prober.facts import Facts, known_kernels, spoken
 
 _TOO_OLD = re.compile(r"version [`']GLIBC_(\d+\.\d+)' not found")
-VARIANT_KEYS = {"name": str, "torchVersion": str, "build": str, "archs": list}
 
 
 def variant_metadata(facts: Facts) -> Iterator[Check]:
@@ -39,34 +38,24 @@ def variant_image(facts: Facts) -> Iterator[Check]:
         yield catalogue.VARIANT_IMAGE.found("not-pulled", f"the kubelet says: {words}", name)
 
 
-def variant_file_error(text: str) -> str:
-    """Why a text is no description of a variant (fdl_trainer.variant); empty when it is one."""
-    try:
-        content: Any = json.loads(text)
-    except ValueError as error:
-        return f"it is no JSON: {error}"
-    if not isinstance(content, dict):
-        return "it is no object"
-    wrong = [key for key, kind in VARIANT_KEYS.items() if not isinstance(content.get(key), kind)]
-    if wrong:
-        return f"it lacks {', '.join(wrong)}, or they are of another type"
-    if not all(isinstance(arch, str) for arch in content["archs"]):
-        return "archs has entries that are no text"
-    return ""
-
-
 def variant_file(facts: Facts) -> Iterator[Check]:
-    """The file that was named as the description of this machine's torch."""
-    file = facts.seen.box.variant_file if facts.seen.box else None
-    if file is None:
-        return
+    """The descriptions of torch: the file that was named on this machine, and those in the images of deep checks."""
     info = catalogue.VARIANT_FILE
-    if file.text is None:
+    file = facts.seen.box.variant_file if facts.seen.box else None
+    if file is not None and file.text is None:
         yield info.found("missing", f"it cannot be read: {file.error}", file.path)
-    elif error := variant_file_error(file.text):
-        yield info.found("garbage", error, file.path)
-    else:
-        yield info.passed("it describes a variant", file.path)
+    elif file is not None and file.text is not None:
+        try:
+            archs(file.text)
+        except VariantFileError as error:
+            yield info.found("garbage", str(error), file.path)
+        else:
+            yield info.passed("it describes a variant", file.path)
+    # Outside of a cluster a deep check runs in no image.
+    for name, result in () if facts.local else facts.deep.items():
+        if result.facts is not None and result.facts.variant_file:
+            message = f"{VARIANT_FILE} in the image: {result.facts.variant_file}"
+            yield info.found("not-in-image", message, name, {"image": result.image})
 
 
 def _by_arch(facts: Facts) -> dict[tuple[str, str], list[Device]]:
