@@ -181,7 +181,7 @@ class FdlClusterStatus(StatusModel):
         default=(),
         max_length=32,
         json_schema_extra=list_map("type"),
-        description="NodesReady, NCCLConsistent, VariantCoverage, SharedVolumeConsistent, FabricKnown, "
+        description="NodesReady, NCCLConsistent, VariantCoverage, SharedVolumeConsistent, FabricKnown, ClocksAgree, "
         "NetworkPolicyEnforced.",
     )
     summary: ClusterSummary = Field(default_factory=ClusterSummary, description="Prepared strings for columns.")

@@ -26,6 +26,7 @@ class ClusterCondition(StrEnum):
     SHARED_VOLUME_CONSISTENT = "SharedVolumeConsistent"
     FABRIC_KNOWN = "FabricKnown"
     NETWORK_POLICY_ENFORCED = "NetworkPolicyEnforced"
+    CLOCKS_AGREE = "ClocksAgree"
 
 
 class ClusterReason(StrEnum):
@@ -50,6 +51,8 @@ class ClusterReason(StrEnum):
     RDMA_DIFFERS = "RdmaDiffers"
     POLICY_NOT_ENFORCED = "PolicyNotEnforced"
     POLICY_NOT_TRIED = "PolicyNotTried"
+    CLOCKS_DIFFER = "ClocksDiffer"
+    CLOCK_UNKNOWN = "ClockUnknown"
     TAINT_REFUSED = "TaintRefused"
 
 

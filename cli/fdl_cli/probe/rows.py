@@ -29,6 +29,7 @@ CONDITIONS: Final[dict[str, Severity]] = {
     ClusterCondition.SHARED_VOLUME_CONSISTENT: "fail",
     ClusterCondition.FABRIC_KNOWN: "warn",
     ClusterCondition.NETWORK_POLICY_ENFORCED: "warn",
+    ClusterCondition.CLOCKS_AGREE: "warn",
 }
 """Conditions of FdlCluster that say more than the nodes do, and how bad it is where they are False."""
 

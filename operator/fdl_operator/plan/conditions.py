@@ -16,6 +16,7 @@ from fdl_api.reasons import ClusterCondition, ClusterReason
 from fdl_api.run import Condition
 from fdl_operator import clock
 from fdl_operator.model import EventNote
+from fdl_operator.plan.clocks import clocks_agree
 from fdl_operator.plan.fabric import fabric_known
 from fdl_operator.plan.findings import Finding, Seen, compared, devices, listed
 
@@ -50,6 +51,7 @@ def judge(
         ClusterCondition.VARIANT_COVERAGE: variant_coverage(spec, seen),
         ClusterCondition.SHARED_VOLUME_CONSISTENT: shared_volume_consistent(seen),
         ClusterCondition.FABRIC_KNOWN: fabric_known(spec, seen),
+        ClusterCondition.CLOCKS_AGREE: clocks_agree(seen),
         ClusterCondition.NETWORK_POLICY_ENFORCED: policy_enforced(
             policies, before.get(ClusterCondition.NETWORK_POLICY_ENFORCED)
         ),

@@ -30,11 +30,13 @@ def seen(
     up: tuple[str, ...] = ("eth0",),
     mtu: int = 0,
     rdma: tuple[RdmaDevice, ...] = (),
+    clock: float | None = 0.0,
     **tags: str,
 ) -> NodeRecord:
     """A node with a report; ``tags`` are labels below fdl.dev/, with ``__`` for a dot."""
     time = datetime.datetime.fromtimestamp(T0 - age, datetime.UTC)
-    host = Host(interfaces=tuple(Interface(name=each, up=True, mtu=mtu) for each in up), rdma=rdma)
+    interfaces = tuple(Interface(name=each, up=True, mtu=mtu) for each in up)
+    host = Host(interfaces=interfaces, rdma=rdma, clock_offset_seconds=clock)
     report = Report(node=name, time=time, ready=True, sentinel=sentinel, host=host)
     return dataclasses.replace(node_of(report, **tags), interfaces=up or None)
 
@@ -206,6 +208,31 @@ class TestFabric:
         found = said("FabricKnown", gpu("a", rdma=(active,)), gpu("b", rdma=(idle,)), fabric=self.GROUPS)
         assert (found.status, found.reason) == ("False", "RdmaDiffers")
         assert "mlx5_0 on a; none on b" in found.message and "NCCL_IB_HCA" in found.message
+
+
+class TestClocks:
+    def test_one_node_has_nobody_to_agree_with(self) -> None:
+        found = said("ClocksAgree", cpu(clock=50))
+        assert (found.status, found.reason) == ("Unknown", "ClockUnknown")
+
+    def test_the_node_that_differs_from_the_others_is_named_and_not_they(self) -> None:
+        nodes = [cpu("a", clock=0.3), cpu("b", clock=-7), cpu("c", clock=-0.4), cpu("d", clock=0.1)]
+        found = said("ClocksAgree", *nodes)
+        assert (found.status, found.reason) == ("False", "ClocksDiffer")
+        assert "the clock of b is more than 2 s from the median of all 4 nodes" in found.message
+        assert "chrony" in found.message
+
+    def test_an_api_server_whose_own_clock_is_wrong_is_no_difference_of_nodes(self) -> None:
+        assert said("ClocksAgree", cpu("a", clock=40.2), cpu("b", clock=39.8)).status == "True"
+
+    def test_an_offset_that_moves_gives_a_steady_sentence(self) -> None:
+        first, later = (said("ClocksAgree", cpu("a"), cpu("b"), cpu("c", clock=offset)) for offset in (6.0, 6.4))
+        assert (first.status, first.message) == ("False", later.message)
+
+    def test_an_offset_that_is_old_or_not_told_is_no_evidence(self) -> None:
+        nodes = [cpu("a"), cpu("b", clock=9, age=5000), cpu("c", clock=None)]
+        assert said("ClocksAgree", *nodes).reason == "ClockUnknown"
+        assert said("ClocksAgree", *nodes, cpu("d")).message == "2 nodes have the same time"
 
 
 class TestNetworkPolicy:

@@ -3,14 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
+from fdl_api import skew
 from fdl_api.checks import machine as catalogue
 from fdl_api.report import Check
 from fdl_prober.facts import Facts
-
-CLOCK_WARN_SECONDS: Final = 2.0
-CLOCK_FAIL_SECONDS: Final = 30.0
-CLOCK_RESOLUTION_SECONDS: Final = 1.0
-"""The API server's Date header has whole seconds."""
 
 GIB: Final = 1 << 30
 LEAST_MEMORY_BYTES: Final = 4 * GIB
@@ -23,12 +19,12 @@ def clock(facts: Facts) -> Iterator[Check]:
     offset = facts.host.clock_offset_seconds
     if offset is None:
         return
-    away = max(0.0, abs(offset) - CLOCK_RESOLUTION_SECONDS)
+    away = skew.away(offset)
     # The limit and not the offset: a sentence that changes with every look would be written with every look.
-    if away > CLOCK_FAIL_SECONDS:
-        yield catalogue.CLOCK.found("far-off", f"is more than {CLOCK_FAIL_SECONDS:g} s from the API server's")
-    elif away > CLOCK_WARN_SECONDS:
-        yield catalogue.CLOCK.found("skewed", f"is more than {CLOCK_WARN_SECONDS:g} s from the API server's")
+    if away > skew.FAR_SECONDS:
+        yield catalogue.CLOCK.found("far-off", f"is more than {skew.FAR_SECONDS:g} s from the API server's")
+    elif away > skew.WARN_SECONDS:
+        yield catalogue.CLOCK.found("skewed", f"is more than {skew.WARN_SECONDS:g} s from the API server's")
     else:
         yield catalogue.CLOCK.passed("agrees with the API server's")
 

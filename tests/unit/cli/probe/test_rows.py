@@ -118,11 +118,13 @@ def test_conditions_that_say_more_than_the_nodes_are_told() -> None:
         ("NCCLConsistent", "False", "2.27 on a"),
         ("FabricKnown", "False", "no group"),
         ("SharedVolumeConsistent", "Unknown", "c"),
+        ("ClocksAgree", "False", "the clock of a"),
     )
     found = look(cpu("a"), where=where)
     assert [(problem.check, problem.severity) for problem in found.problems] == [
         ("NCCLConsistent", "fail"),
         ("FabricKnown", "warn"),
+        ("ClocksAgree", "warn"),
     ]
 
 
