@@ -18,6 +18,7 @@ from fdl_prober.processes import Holding
 from fdl_prober.settings import LOADER
 
 LIBRARY = "libnvidia-ml.so.1"
+PROCESSES = "processes"
 FOLDERS = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -63,7 +64,7 @@ class NvmlReport(StatusModel):
     cuda: str = ""
     devices: tuple[Device, ...] = ()
     lost: tuple[LostDevice, ...] = ()
-    holdings: tuple[Holding, ...] = Field(default=(), description="Processes that hold memory of the devices.")
+    holdings: tuple[Holding, ...] = Field(default=(), description="Processes that hold memory, if asked for.")
 
 
 def candidates(roots: Iterable[str]) -> list[str]:
@@ -97,9 +98,10 @@ def _ending(code: int) -> str:
     return f"was ended by {names[code]}" if code in names else f"ended with code {code}"
 
 
-async def _ask(library: str, limit_seconds: float) -> NvmlReport:
+async def _ask(library: str, limit_seconds: float, processes: bool) -> NvmlReport:
     """What one library says; a process that died or wrote nonsense says nothing about the devices."""
-    ended = await run_module("fdl_prober.children.nvml", library, limit_seconds=limit_seconds)
+    words = (library, PROCESSES) if processes else (library,)
+    ended = await run_module("fdl_prober.children.nvml", *words, limit_seconds=limit_seconds)
     if ended.code is None:
         error = f"NVML did not answer within {limit_seconds:g} s"
         return NvmlReport(library=library, unknown=True, error=error)
@@ -110,12 +112,15 @@ async def _ask(library: str, limit_seconds: float) -> NvmlReport:
         return NvmlReport(library=library, unknown=True, error=error)
 
 
-async def observe(roots: Iterable[str], timeout_seconds: float = TIMEOUT_SECONDS) -> NvmlReport:
+async def observe(
+    roots: Iterable[str], timeout_seconds: float = TIMEOUT_SECONDS, *, processes: bool = False
+) -> NvmlReport:
     """Ask the first library that answers.
 
     Args:
         roots: driver roots in order of preference; empty is the loader's own path.
         timeout_seconds: limit for each library.
+        processes: whether to ask for the processes that hold device memory.
 
     Returns:
         The first answer of a loaded driver, else the most telling failure: a driver that is there and broken
@@ -125,7 +130,7 @@ async def observe(roots: Iterable[str], timeout_seconds: float = TIMEOUT_SECONDS
     for library in candidates(roots):
         if library == LIBRARY and not loadable(library):
             continue
-        answer = await _ask(library, timeout_seconds)
+        answer = await _ask(library, timeout_seconds, processes)
         if answer.loaded:
             return answer
         failures.append(answer)

@@ -1,5 +1,6 @@
 """One look at the node: every source with its own time limit, no judgement."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fdl_api.report import Host, Sentinel
-from fdl_prober import box, devfiles, host, hotplug, kfd, nvml, pci, processes, volumes
+from fdl_prober import box, devfiles, host, hotplug, kfd, nvml, pci, processes
 from fdl_prober.bounded import Bounded, StuckError
 from fdl_prober.box import Box
 from fdl_prober.devfiles import DeviceFile
@@ -17,10 +18,9 @@ from fdl_prober.nvml import NvmlReport
 from fdl_prober.pci import PciGpu
 from fdl_prober.processes import Holder, Holding
 from fdl_prober.settings import Folder, Settings
-from fdl_prober.volumes import Seen
+from fdl_prober.volumes import Folders, Seen, SharedFile
 
 LIMIT_SECONDS = 10.0
-READ_AGAIN_SECONDS = 3600.0
 KFD_FILE = "/dev/kfd"
 Found = TypeVar("Found")
 
@@ -69,7 +69,7 @@ def sources(settings: Settings, simulated: bool) -> tuple[tuple[str, ...], Path]
 
 
 class Observer:
-    """Looks again and again; remembers what is stuck, how far the kernel log was read, and when reading was timed.
+    """Looks again and again; remembers what is stuck, how far the kernel log was read, and what of volumes is known.
 
     Args:
         settings: where to look.
@@ -80,10 +80,10 @@ class Observer:
     def __init__(self, settings: Settings, local: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._local = local
-        self._clock = clock
         self._bounded = Bounded()
         self._log = KernelLog(settings.kernel_log)
-        self._speeds: dict[Folder, tuple[float, int | None]] = {}
+        self._folders = Folders(settings.folders, clock)
+        self._shared = SharedFile(settings.sentinel, clock) if settings.sentinel else None
 
     async def _ask(
         self, silent: dict[str, str], name: str, empty: Found, look: Callable[..., Found], *args: Any
@@ -112,7 +112,7 @@ class Observer:
         """
         settings, silent = self._settings, dict[str, str]()
         roots, sysfs = sources(settings, simulated)
-        answer = await nvml.observe(roots)
+        answer = await nvml.observe(roots, processes=not simulated and settings.stale_processes)
         topology = await self._ask(silent, "kfd", KfdReport(), kfd.observe, sysfs)
         real = not simulated
         plugged = await self._ask(silent, "pci", tuple[PciGpu, ...](), pci.gpus, settings.sysfs_root) if real else ()
@@ -120,6 +120,7 @@ class Observer:
             silent, "host", Host(), host.observe, settings.sysfs_root, settings.proc_root, settings.driver_roots
         )
         files = self._files(answer, topology) if real else []
+        volumes, sentinel = await asyncio.gather(self._folders.look(), self._sentinel())
         return Observation(
             nvml=answer,
             kfd=topology,
@@ -129,8 +130,8 @@ class Observer:
             device_files=await self._ask(silent, "device-files", (), devfiles.observe, files, self._local),
             xids=await self._ask(silent, "kernel-log", (), self._log.look) if real and answer.devices else (),
             holders=await self._holders(silent, answer) if real and settings.stale_processes else (),
-            sentinel=await volumes.sentinel(settings.sentinel) if settings.sentinel else None,
-            volumes={folder: await self._volume(folder) for folder in settings.folders},
+            sentinel=sentinel,
+            volumes=volumes,
             box=await self._box(silent) if self._local else None,
             silent=silent,
         )
@@ -146,16 +147,8 @@ class Observer:
         every = [*answer.holdings, *held]
         return await self._ask(silent, "processes", (), processes.holders, self._settings.proc_root, every)
 
-    async def _volume(self, folder: Folder) -> Seen:
-        """A folder; how fast it reads is measured now and then only, and known meanwhile."""
-        now = self._clock()
-        measured, speed = self._speeds.get(folder, (-READ_AGAIN_SECONDS, None))
-        due = folder.kind == "data" and now - measured >= READ_AGAIN_SECONDS
-        seen = await volumes.look(folder.path, folder.kind, volumes.READ_SECONDS if due else 0.0)
-        if due and not seen.step and not seen.error:
-            self._speeds[folder] = (now, seen.bytes_per_second)
-            return seen
-        return seen.model_copy(update={"bytes_per_second": speed})
+    async def _sentinel(self) -> Sentinel | None:
+        return await self._shared.look() if self._shared is not None else None
 
     async def _box(self, silent: dict[str, str]) -> Box:
         own = self._settings

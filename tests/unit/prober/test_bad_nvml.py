@@ -213,8 +213,18 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, proce
 }
 """
     )
-    (held,) = (await asked(tmp_path, source)).holdings
+    root = compiled(tmp_path, source)
+    (held,) = (await nvml.observe([root], processes=True)).holdings
     assert (held.vendor, held.device, held.pid, held.bytes) == ("nvidia", 0, 42, 1 << 30)
+
+
+async def test_processes_are_asked_for_only_where_somebody_wants_to_know(tmp_path: Path) -> None:
+    """The call that lists them takes its process along here, as one of a broken driver may."""
+    call = "int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, void *to) { abort(); }\n"
+    root = compiled(tmp_path, "#include <stdlib.h>\n" + WORKS + COUNT % 1 + call)
+    assert (await nvml.observe([root])).loaded
+    asked_for = await nvml.observe([root], processes=True)
+    assert asked_for.unknown and "SIGABRT" in asked_for.error
 
 
 def test_a_library_that_only_the_loader_would_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fdl_prober import observe
+from fdl_prober import observe, volumes
 from fdl_prober.observe import Observer
 from fdl_prober.settings import Folder, Settings
 
@@ -54,7 +54,7 @@ async def test_reading_is_timed_now_and_then_only(tmp_path: Path) -> None:
     observer = Observer(Settings(node="n1", driver_roots=(), folders=(folder,)), clock=lambda: now[0])
     first = (await observer.look(simulated=False)).volumes[folder].bytes_per_second
     (tmp_path / "large").unlink()
-    now[0] += observe.READ_AGAIN_SECONDS - 1
+    now[0] += volumes.READ_AGAIN_SECONDS - 1
     assert first is not None and (await observer.look(simulated=False)).volumes[folder].bytes_per_second == first
     now[0] += 1
     assert (await observer.look(simulated=False)).volumes[folder].bytes_per_second is None

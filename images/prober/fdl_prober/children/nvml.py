@@ -1,4 +1,4 @@
-"""``python -m fdl_prober.children.nvml LIBRARY``: what one NVML library says, in the shape of ``NvmlReport``.
+"""``python -m fdl_prober.children.nvml LIBRARY [processes]``: what a library says, in the shape of ``NvmlReport``.
 
 Nothing that the library says is believed without a look at it: counts are bounded, texts are cut and decoded with
 care, and an architecture is taken only where it is a compute capability that can be.
@@ -15,6 +15,9 @@ import pynvml
 from fdl_api.coverage import sm_token
 
 LIBRARY = "libnvidia-ml.so.1"
+PROCESSES = "processes"
+"""Second argument that asks for the processes which hold memory, too."""
+
 MAX_DEVICES = 512
 MAX_TEXT = 96
 _NO_SUCH_LIBRARY = "cannot open shared object file"  # the dynamic loader's words
@@ -149,8 +152,11 @@ def start() -> None:
             raise pynvml.NVMLError(code) from error
 
 
-def devices() -> dict[str, Any]:
+def devices(processes: bool) -> dict[str, Any]:
     """All devices, with those that do not answer apart.
+
+    Args:
+        processes: whether to ask for the processes that hold their memory.
 
     Raises:
         pynvml.NVMLError: the driver does not say how many there are, or a number that cannot be.
@@ -164,17 +170,18 @@ def devices() -> dict[str, Any]:
     for index in range(count):
         try:
             found.append(device(index))
-            holdings += _holdings(index)
+            holdings += _holdings(index) if processes else []
         except Exception as error:
             lost.append({"index": index, "error": text(error)})
     return {"loaded": True, "devices": found, "lost": lost, "holdings": holdings}
 
 
-def look(library: str) -> dict[str, Any]:
+def look(library: str, processes: bool) -> dict[str, Any]:
     """Ask one NVML library.
 
     Args:
         library: name for the loader, or full path.
+        processes: whether to ask for the processes that hold memory.
     """
     try:
         pynvml.nvmlLib = ctypes.CDLL(library)  # where pynvml keeps it; its own search knows the loader's path only
@@ -187,7 +194,7 @@ def look(library: str) -> dict[str, Any]:
         cuda = optional(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         found["driver"] = text(optional(pynvml.nvmlSystemGetDriverVersion))
         found["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda and 0 < cuda < 10**6 else ""
-        found |= devices()
+        found |= devices(processes)
     except pynvml.NVMLError as error:
         found |= {"missing": error.value in _NO_DRIVER, "error": text(error)}
         found["mismatch"] = error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
@@ -197,4 +204,4 @@ def look(library: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(look(sys.argv[1])))
+    sys.stdout.write(json.dumps(look(sys.argv[1], PROCESSES in sys.argv[2:])))

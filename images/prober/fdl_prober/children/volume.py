@@ -1,7 +1,8 @@
 """``python -m fdl_prober.children.volume JSON``: looks at one folder or file of a volume, which may hang.
 
 The argument is an object: ``path``; ``kind``: ``data`` or ``checkpoints`` (a folder) or ``file`` (to be hashed);
-``seconds`` to read for its speed, 0 for none. The answer has what was found, and ``errno`` with the step that failed.
+``seconds`` to read for its speed, 0 for none; ``known``: the file's state when it was last hashed. The answer has what
+was found, and ``errno`` with the step that failed.
 """
 
 import errno
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MAX_HASHED_BYTES = 64 * 1024 * 1024
 BLOCK_BYTES = 1 << 20
@@ -23,19 +24,34 @@ LEAST_TIMED_BYTES = 4 * BLOCK_BYTES
 FIRST_FILES = 200
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of the file's first :data:`MAX_HASHED_BYTES` bytes.
+def digest(file: BinaryIO) -> str:
+    """SHA-256 of a file's first :data:`MAX_HASHED_BYTES` bytes.
 
     Raises:
         OSError: the file cannot be read.
     """
     checksum = hashlib.sha256()
     left = MAX_HASHED_BYTES
-    with path.open("rb") as file:
-        while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
-            checksum.update(block)
-            left -= len(block)
+    while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
+        checksum.update(block)
+        left -= len(block)
     return checksum.hexdigest()
+
+
+def hashed(path: Path, known: str) -> dict[str, Any]:
+    """State and hash of a file; the hash is left out when the state is the known one.
+
+    The state is that of the opened file: opening is what makes NFS ask its server whether the cached file is still
+    the newest.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        times = (status.st_mtime_ns, status.st_ctime_ns)
+        state = ":".join(map(str, (status.st_dev, status.st_ino, status.st_size, *times)))
+        return {"state": state} | ({} if state == known else {"sha256": digest(file)})
 
 
 def largest(folder: Path) -> Path | None:
@@ -117,7 +133,7 @@ def main() -> None:
     path = Path(asked["path"])
     if asked["kind"] == "file":
         try:
-            found: dict[str, Any] = {"sha256": digest(path)}
+            found: dict[str, Any] = hashed(path, asked.get("known", ""))
         except OSError as error:
             found = {"step": "read", "errno": error.errno or errno.EIO}
     else:
