@@ -4,20 +4,13 @@ Plain dictionaries, no model classes: what is read is projected at once by :mod:
 """
 
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import click
-import urllib3
-import yaml
-from kubernetes import client, config
-from kubernetes.client.exceptions import ApiException
-from kubernetes.config.config_exception import ConfigException
 
 from fdl_api.version import GROUP, GROUP_VERSION
 
@@ -26,11 +19,6 @@ ANSWER_SECONDS: Final = 30.0
 PAGE: Final = 500
 CLUSTER: Final = f"/apis/{GROUP_VERSION}/fdlclusters/default"
 INSTALL: Final = "install fdl's chart: helm install fdl charts/fdl --namespace fdl-system --create-namespace"
-
-# The client's loaders have no types.
-_in_cluster: Final[Callable[..., None]] = config.load_incluster_config
-_contexts: Final[Callable[..., Any]] = config.list_kube_config_contexts
-_load: Final[Callable[..., None]] = config.load_kube_config
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +70,9 @@ class Access:
         Raises:
             AccessError: no answer, or a refusal.
         """
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 - see connect()
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - it comes with the client
+
         try:
             request = self.api.param_serialize(
                 "GET",
@@ -94,7 +85,7 @@ class Access:
             text, status = answer.read(), int(answer.status)
         except ApiException as error:
             text, status = error.body or b"", int(error.status or 0)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (HTTPError, OSError) as error:
             raise AccessError(self._no_answer(error)) from error
         body = _parsed(text)
         if status == 200 and body is not None:
@@ -125,7 +116,7 @@ class Access:
 
     def _no_answer(self, error: Exception) -> str:
         return (
-            f"{self.where} does not answer: {_root(error)}; check the network and that the cluster runs "
+            f"{self.where} does not answer: {root_cause(error)}; check the network and that the cluster runs "
             "('fdl local up' starts a local one), or choose another one with --context"
         )
 
@@ -159,42 +150,10 @@ def connect(kubeconfig: str = "", context: str = "") -> Access:
     Raises:
         AccessError: there is neither, or the kubeconfig cannot be used.
     """
-    settings = client.Configuration()
-    settings.retries = urllib3.Retry(connect=1, read=1, redirect=0, status=0)
-    try:
-        if not kubeconfig and not _has_kubeconfig() and "KUBERNETES_SERVICE_HOST" in os.environ:
-            _in_cluster(client_configuration=settings)
-            return Access(client.ApiClient(settings), "in-cluster", "default")
-        if not kubeconfig and not _has_kubeconfig():
-            raise AccessError(
-                "no cluster to look at: KUBECONFIG is not set and there is no ~/.kube/config; 'fdl local up' starts a "
-                "cluster and 'fdl local kubeconfig' shows the way into it; 'fdl probe --local' looks at this machine"
-            )
-        if kubeconfig and not Path(kubeconfig).is_file():
-            raise AccessError(f"there is no kubeconfig {kubeconfig}; check --kubeconfig")
-        known, active = _contexts(config_file=kubeconfig or None)
-        chosen = next((each for each in known if each["name"] == context), None) if context else active
-        if chosen is None:
-            names = ", ".join(sorted(each["name"] for each in known)) or "none"
-            raise AccessError(f"the kubeconfig has no context {context!r} (it has: {names})")
-        _load(kubeconfig or None, context or None, settings, persist_config=False)
-    except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
-        raise AccessError(
-            f"the kubeconfig cannot be used: {_root(error)}; check --kubeconfig and KUBECONFIG"
-        ) from error
-    except (TypeError, AttributeError, KeyError) as error:  # what the client meets in YAML that is something else
-        raise AccessError(
-            "the kubeconfig cannot be used: it is YAML and no kubeconfig (kind: Config, with clusters, users and "
-            "contexts); check --kubeconfig and KUBECONFIG"
-        ) from error
-    namespace = str((chosen.get("context") or {}).get("namespace") or "default")
-    return Access(client.ApiClient(settings), str(chosen["name"]), namespace)
+    # Commands that ask no cluster (fdl probe --local) do without the client: it takes a while to load.
+    from fdl_cli import kubeconfig as by_file  # noqa: PLC0415
 
-
-def _has_kubeconfig() -> bool:
-    named = os.environ.get("KUBECONFIG", "")
-    paths = [Path(part) for part in named.split(os.pathsep) if part] if named else [Path.home() / ".kube" / "config"]
-    return any(path.is_file() for path in paths)
+    return by_file.connect(kubeconfig, context)
 
 
 def _parsed(text: str | bytes) -> dict[str, Any] | None:
@@ -205,11 +164,11 @@ def _parsed(text: str | bytes) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def _root(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     """The innermost reason: urllib3 wraps what matters in what does not."""
     reason = getattr(error, "reason", None)
     if isinstance(reason, BaseException):
-        return _root(reason)
+        return root_cause(reason)
     text = " ".join(str(error).split())
     text = re.sub(r"^(<.*?>|\w+\(.*?\)): ", "", text).partition("(Caused by")[0].strip()
     return text.removeprefix("Invalid kube-config file. ").rstrip(".") or type(error).__name__

@@ -1,6 +1,7 @@
 """``fdl probe --local`` runs the prober as a program."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,19 @@ from fdl_cli.probe.command import probe
 def test_the_real_prober_surveys_this_machine() -> None:
     found = local.survey()
     assert isinstance(found, Report) and found.host.cpus > 0 and found.checks
+
+
+def test_a_survey_of_this_machine_loads_no_client_of_clusters() -> None:
+    """A box outside of a cluster may not have it, and it takes longer to load than everything else of the command."""
+    code = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from fdl_cli.main import main\n"
+        "told = CliRunner().invoke(main, ['probe', '--local', '--json'])\n"
+        "print(told.exit_code, '\"checks\"' in told.output, 'kubernetes' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() in ("0 True False", "1 True False")
 
 
 def test_the_command_prints_it_and_ends_by_the_worst_check() -> None:
