@@ -232,6 +232,21 @@ async def test_a_bad_pod_template_is_refused_before_anything_is_created(bench: B
     assert "imagePullPolicy" in found["message"]
 
 
+async def test_a_forbidden_environment_ends_the_run_before_anything_is_created(bench: Bench) -> None:
+    env = [{"name": "NCCL_IGNORE_NET_MISMATCH", "value": "1"}]
+    async with operating(bench.server, bench.namespace) as operator:
+        await bench.create(
+            mode="nccl-sync",
+            cohorts=[{"name": "gpu", "vendor": "nvidia", "replicas": 1}],
+            trainer={"source": {"image": {"path": "/app/train.py"}}, "env": env},
+        )
+        found = await bench.condition("Failed", "EnvironmentForbidden")
+        await operator.at_rest(0.2)
+        run = await bench.run()
+        assert await bench.pods() == {}
+    assert "NCCL_IGNORE_NET_MISMATCH=1 (spec.trainer.env)" in found["message"] and run["status"]["phase"] == "Failed"
+
+
 async def test_a_pod_template_of_400_kib_works(bench: Bench) -> None:
     template = {"metadata": {"annotations": {"note": "x" * 200_000}}, "spec": {"hostname": "a-host"}}
     big = {"spec": {"containers": [{"name": "side", "image": "i", "args": ["y" * 200_000]}]}}

@@ -150,7 +150,9 @@ async def test_the_node_table_and_deep_checks_follow_the_reports(bench: Bench) -
                 found = await bench.call("GET", bench.core("pods"), labelSelector="fdl.dev/role=deep-check")
                 return [item["metadata"]["name"] for item in found["items"]]
 
-            await bench.until(row, lambda found: found.get("problems"), "a node without a report is a problem")
+            found = await bench.until(row, lambda found: found.get("problems"), "a node without a report is a problem")
+            problem = found["problems"][0]
+            assert (problem["check"], problem["reason"], problem["class"]) == ("report-age", "unreadable", "transient")
             await report_is(report)
             found = await bench.until(row, lambda found: found.get("ready"), "the node is not ready")
             assert found["variants"] == ["cpu"] and not found.get("problems")

@@ -8,12 +8,14 @@ import socket
 import sys
 from pathlib import Path
 
+from fdl_api.names import CLOSED_PORT
 from fdl_api.runconfig import MemberEnv
 from fdl_api.wire import Hint, Outcome
 from fdl_operator.build.objects import config_map
 from fdl_operator.build.pki import new_keys
 from fdl_operator.build.runconfig import run_config
 from fdl_operator.model import StreamView
+from fdl_operator.policies import Door, enforced
 from fdl_operator.streams import Streams, Target
 
 from .builders import UID, World
@@ -22,8 +24,10 @@ from .builders import UID, World
 async def test_the_coordinator_answers_the_operator_and_obeys_a_suspension(tmp_path: Path) -> None:
     run = World().run
     assert run.spec is not None
+    # An address of this process's own, so that the port that is always the same is free on it.
+    here = f"127.{os.getpid() >> 16 & 255}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind((here, 0))
         port = free.getsockname()[1]
     keys = new_keys("run", "ns", datetime.datetime.now(datetime.UTC))
     config = run_config(run, run.spec, attempt=1, must_resume=False).model_copy(update={"coordinator_port": port})
@@ -34,7 +38,7 @@ async def test_the_coordinator_answers_the_operator_and_obeys_a_suspension(tmp_p
         MemberEnv.CERT_FILE: keys.certificate,
         MemberEnv.KEY_FILE: keys.key,
     }
-    env = {**os.environ, MemberEnv.GENERATION: "3", "FDL_LISTEN": "127.0.0.1"}
+    env = {**os.environ, MemberEnv.GENERATION: "3", "FDL_LISTEN": here, "POD_IP": here}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
         env[name] = str(tmp_path / name)
@@ -42,11 +46,14 @@ async def test_the_coordinator_answers_the_operator_and_obeys_a_suspension(tmp_p
     streams = Streams(lambda uid: views.get(uid, StreamView()), lambda uid, view, _: views.update({uid: view}))
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "fdl_coordinator", env=env)
     try:
-        streams.ensure(Target(UID, "127.0.0.1", config.coordinator_host, keys.token, keys.ca, 3, port))
+        streams.ensure(Target(UID, here, config.coordinator_host, keys.token, keys.ca, 3, port))
         async with asyncio.timeout(30):
             while (state := views[UID].state) is None:  # noqa: ASYNC110 - another process answers
                 await asyncio.sleep(0.02)
             assert (state.generation, state.run_uid, state.attempt, state.outcome) == (3, UID, 1, Outcome.WAITING)
+            # Nothing enforces a policy on the loopback, and that is what is found.
+            assert views[UID].closed_port == CLOSED_PORT
+            assert await enforced(Door(UID, "n1", here, views[UID].closed_port, port)) is False
             streams.hint(UID, Hint(wanted_members=2, suspend=True))
             while (state := views[UID].state) is None or state.outcome is not Outcome.SUSPENDED:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
