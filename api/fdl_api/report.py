@@ -7,9 +7,9 @@ report has an age and reasons. Written by the node's prober, read by the operato
 import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from fdl_api.labels import REPORT
 from fdl_api.model import StatusModel
@@ -25,6 +25,21 @@ Persistence = Literal["transient", "permanent"]
 """transient: it may pass without anybody touching this machine; permanent: this machine needs a person."""
 
 Outcome = Literal["passed", "failed", "no-result"]
+
+
+def _countable(moment: datetime) -> datetime:
+    """A time that can be counted with: sums of times near the ends of the calendar are errors.
+
+    Raises:
+        ValueError: it is before 1970 or after 9998.
+    """
+    if not 1970 <= moment.year <= 9998:
+        raise ValueError("the year is none of 1970 to 9998")
+    return moment
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_countable)]
+"""A time with its zone. What a node writes is not believed: a report with another kind of time is none."""
 
 
 class Check(StatusModel):
@@ -200,7 +215,7 @@ class DeepResult(StatusModel):
 
     image: str
     fingerprint: str = Field(description="Fingerprint of the hardware that it was made for.")
-    time: datetime = Field(description="When the prober read it.")
+    time: Moment = Field(description="When the prober read it.")
     outcome: Outcome
     failures: int = Field(default=0, description="Deep checks of this image on this hardware that failed in a row.")
     message: str = ""
@@ -209,7 +224,7 @@ class DeepResult(StatusModel):
         description="Deep checks of this image on this hardware in a row whose kernels went wrong; those without a "
         "result are not counted.",
     )
-    wrong_at: datetime | None = Field(default=None, description="When the newest of those was read.")
+    wrong_at: Moment | None = Field(default=None, description="When the newest of those was read.")
     facts: DeepFacts | None = None
 
 
@@ -230,7 +245,7 @@ class Report(StatusModel):
 
     version: int = 1
     node: str
-    time: datetime = Field(description="When it was made, by the node's clock.")
+    time: Moment = Field(description="When it was made, by the node's clock.")
     prober_version: str = ""
     simulated: bool = False
     local: bool = Field(default=False, description="Whether it is about a machine outside of any cluster.")

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 MAX_AT_ONCE: Final = 8
 """Deep checks that may run at one time in the whole cluster: images are large."""
+MAX_DEVICES: Final = 512
 DEADLINE_SECONDS: Final = 600
 PENDING_SECONDS: Final = 900.0
 """A deep check that has not started by then (no image, no free device) is taken back and asked for again later."""
@@ -31,10 +32,11 @@ PENDING_SECONDS: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Deep checks to start, by pod name, and pods to delete."""
+    """Deep checks to start, by pod name, pods to delete, and the names of all that are wanted."""
 
     start: dict[str, tuple[str, DeepWanted]]
     delete: list[PodRecord]
+    wanted: frozenset[str]
 
 
 def decide(
@@ -54,8 +56,9 @@ def decide(
         report = reports.parse(node.report)
         if report is None or not node.ready or not spec.prober.deep_check:
             continue
-        for wish in report.deep_wanted:
-            wishes[deep_pod_name(node.name, wish)] = (node.name, wish)
+        for wish in {wish.variant: wish for wish in report.deep_wanted}.values():
+            if _of_the_cluster(spec, wish):
+                wishes[deep_pod_name(node.name, wish)] = (node.name, wish)
     delete = [
         pod
         for name, pod in pods.items()
@@ -65,7 +68,18 @@ def decide(
     running = sum(1 for pod in pods.values() if not pod.ended)
     room = max(0, MAX_AT_ONCE - running)
     new = [name for name in sorted(wishes) if name not in pods and name not in tried]
-    return Decision({name: wishes[name] for name in new[:room]}, delete)
+    return Decision({name: wishes[name] for name in new[:room]}, delete, frozenset(wishes))
+
+
+def _of_the_cluster(spec: FdlClusterSpec, wish: DeepWanted) -> bool:
+    """Whether a wish is about a variant of FdlCluster and its image: a report is written on the node, and whoever has
+    the node must not choose what the operator starts.
+    """
+    variant = next((each for each in spec.variants if each.name == wish.variant), None)
+    if variant is None or variant.vendor != wish.vendor or not 0 <= wish.devices <= MAX_DEVICES:
+        return False
+    images = [each.image for each in spec.variants if each.vendor == "cpu"] if wish.simulated else [variant.image]
+    return wish.image in images
 
 
 def pod(node: str, wish: DeepWanted, settings: Settings) -> Body:
@@ -124,22 +138,27 @@ class DeepChecks:
         self._client = client
         self._settings = settings
         self.pods: dict[str, PodRecord] = {}
-        self._tried: set[str] = set()
+        self._tried: dict[str, float] = {}
+        """When each pod was made; the watch shows it a little later."""
 
     async def reconcile(self, spec: FdlClusterSpec, nodes: Iterable[NodeRecord], now: float) -> None:
         """Bring the pods in line with what the probers ask for."""
-        decision = decide(spec, nodes, self.pods, self._tried, now)
+        # A pod that somebody else has deleted did not answer, and what nobody wants any more may be wanted anew: by a
+        # node that was removed and came back.
+        recent = {name for name, at in self._tried.items() if now - at < PENDING_SECONDS}
+        decision = decide(spec, nodes, self.pods, recent, now)
+        self._tried = {name: self._tried[name] for name in recent & decision.wanted}
         for name, (node, wish) in decision.start.items():
             try:
                 await self._create(pod(node, wish, self._settings))
             except ApiError as error:
                 logger.warning("deep check %s on node %s: %s", wish.variant, node, error)
             else:
-                self._tried.add(name)
+                self._tried[name] = now
         for record in decision.delete:
             await self._client.delete(api.PODS, record.namespace, record.name, uid=record.uid)
             if not record.ended:
-                self._tried.discard(record.name)
+                self._tried.pop(record.name, None)
 
     async def _create(self, body: dict[str, Any]) -> None:
         try:

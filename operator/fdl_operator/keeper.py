@@ -10,6 +10,7 @@ from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import ClusterReason
 from fdl_api.version import GROUP_VERSION
 from fdl_operator import client as api
+from fdl_operator import clock
 from fdl_operator.build.events import event
 from fdl_operator.client import ApiError, Client
 from fdl_operator.model import EventNote
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 WRITE_SECONDS = 1.0
 """Fewest seconds between two writes of the status: a thousand nodes that are labelled at once are a few writes."""
 REFRESH_SECONDS = 60.0
+REFUSED_SECONDS = 600.0
+"""Time for which nothing is tried that the API server has refused for want of a right."""
 EVENT_NAMESPACE = "default"
 """Events of objects without a namespace live here."""
 
@@ -39,7 +42,7 @@ class ClusterKeeper:
         self._settings = settings
         self._written = written
         self._written_at = 0.0
-        self._taints_refused = False
+        self._refused_at: float | None = None
 
     async def reconcile(self, cluster: ClusterRecord, now: float) -> float:
         """One pass.
@@ -58,7 +61,7 @@ class ClusterKeeper:
         self._store.put_quarantine(sentences(status.quarantine))
         await self._taint(cluster, status.quarantine, now)
         if status == cluster.status:
-            return REFRESH_SECONDS
+            return _wait(status.quarantine, now)
         wait = self._written_at + WRITE_SECONDS - now
         if 0 < wait <= WRITE_SECONDS:
             return wait
@@ -74,7 +77,7 @@ class ClusterKeeper:
         self._written(cluster_record(written))
         for note in conditions.transitions(cluster.status.conditions, status.conditions):
             await self._event(cluster, note, now)
-        return REFRESH_SECONDS
+        return _wait(status.quarantine, now)
 
     def prime(self, cluster: ClusterRecord, now: float) -> None:
         """Know the nodes in quarantine before any run is planned."""
@@ -82,6 +85,8 @@ class ClusterKeeper:
         self._store.put_quarantine(sentences(rows))
 
     async def _taint(self, cluster: ClusterRecord, rows: Iterable[QuarantineStatus], now: float) -> None:
+        if self._refused_at is not None and abs(now - self._refused_at) < REFUSED_SECONDS:
+            return
         for change in quarantine.taint_changes(cluster.spec.quarantine, rows, self._store.nodes):
             try:
                 await self._client.patch(api.NODES, "", change.node.name, quarantine.patch(change))
@@ -95,9 +100,9 @@ class ClusterKeeper:
 
     async def _refused(self, cluster: ClusterRecord, node: NodeRecord, error: ApiError, now: float) -> None:
         """Say once that the right is missing; nodes are kept out of placement all the same."""
-        if self._taints_refused:
+        told, self._refused_at = self._refused_at is not None, now
+        if told:
             return
-        self._taints_refused = True
         text = (
             f"the taint {labels.QUARANTINE} of node {node.name} cannot be changed, since the chart gives the operator "
             f"that right only with operator.taintNodes: true ({error.message})"
@@ -112,3 +117,10 @@ class ClusterKeeper:
             await self._client.create(api.EVENTS, EVENT_NAMESPACE, body)
         except ApiError as error:
             logger.warning("Event %s of FdlCluster/%s: %s", note.reason, cluster.name, error)
+
+
+def _wait(rows: Iterable[QuarantineStatus], now: float) -> float:
+    """Seconds to the next pass: until a quarantine ends by itself, where that comes first."""
+    ends = (clock.parse(row.until) for row in rows)
+    soonest = min((end - now for end in ends if end is not None), default=REFRESH_SECONDS)
+    return min(REFRESH_SECONDS, max(WRITE_SECONDS, soonest))

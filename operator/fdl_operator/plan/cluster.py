@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from fdl_api import labels
+from fdl_api import coverage, labels
 from fdl_api import report as reports
 from fdl_api.cluster import (
     ClusterSummary,
@@ -22,6 +22,10 @@ from fdl_operator.plan.findings import Seen, devices
 
 COVERING = ("covers", "verified", "simulated")
 MAX_NODES = 5000
+MAX_ARCHS = 16
+MAX_VARIANTS = 32
+MAX_VERSION = 32
+"""What a row of the table has room for (:class:`fdl_api.cluster.NodeStatus`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +119,9 @@ def _row(node: NodeRecord, report: reports.Report | None, own: list[reports.Chec
             "name": node.name,
             "vendor": _vendor(node),
             "devices": sum(devices(node, vendor) for vendor in labels.GPU_VENDORS),
-            "archs": sorted(_suffixes(node, labels.ARCH_PREFIX)),
-            "nccl": {key: node.labels[labels.nccl(key)] for key in _suffixes(node, labels.NCCL_PREFIX)},
-            "variants": sorted(
-                name for name in _suffixes(node, labels.VARIANT_PREFIX) if node.labels[labels.variant(name)] in COVERING
-            ),
+            "archs": _archs(node),
+            "nccl": _nccl(node),
+            "variants": _variants(node),
             "simulated": node.labels.get(labels.SIMULATED) == "true",
             "ready": node.labels.get(labels.READY) == "true" and node.ready and not (node.unschedulable or own),
             "reportTime": clock.render(at) if at is not None else None,
@@ -146,8 +148,23 @@ def _vendor(node: NodeRecord) -> str:
     return text if text in ("nvidia", "amd", "mixed") else "none"
 
 
+def _archs(node: NodeRecord) -> list[str]:
+    """Architectures by the node's labels. Anybody may set a label: what is no architecture must not spoil the table."""
+    return [token for token in _suffixes(node, labels.ARCH_PREFIX) if coverage.parse(token) is not None][:MAX_ARCHS]
+
+
+def _nccl(node: NodeRecord) -> dict[str, str]:
+    told = {name: node.labels[labels.nccl(name)] for name in _suffixes(node, labels.NCCL_PREFIX)}
+    return dict([(name, version) for name, version in told.items() if len(version) <= MAX_VERSION][:MAX_VARIANTS])
+
+
+def _variants(node: NodeRecord) -> list[str]:
+    names = _suffixes(node, labels.VARIANT_PREFIX)
+    return [name for name in names if node.labels[labels.variant(name)] in COVERING][:MAX_VARIANTS]
+
+
 def _suffixes(node: NodeRecord, prefix: str) -> list[str]:
-    return [key.removeprefix(prefix) for key in node.labels if key.startswith(prefix)]
+    return sorted(key.removeprefix(prefix) for key in node.labels if key.startswith(prefix))
 
 
 def _devices(nodes: list[NodeRecord]) -> str:

@@ -9,6 +9,8 @@ from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import ClusterReason
 from fdl_api.report import Report
 
+MAX_DIGITS = 6
+"""Of a number of devices that is believed: anybody may set a label."""
 MAX_NAMED = 10
 """Nodes that a message names; the table of nodes has all of them."""
 
@@ -34,7 +36,7 @@ class Finding:
 def devices(node: NodeRecord, vendor: str) -> int:
     """Devices of a vendor that a node has."""
     text = node.labels.get(labels.count(vendor), "")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0
 
 
 def listed(names: Sequence[str]) -> str:

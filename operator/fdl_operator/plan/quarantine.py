@@ -13,6 +13,7 @@ from fdl_api.nodes import NodeRecord
 from fdl_api.report import DeepResult, Report
 from fdl_operator import clock
 
+MAX_REASON = 300
 SOURCES = ("spec", "deep-check")
 """Who puts a node there; also the values of the operator's own taints."""
 
@@ -87,7 +88,7 @@ def _failed(
         until = result.wrong_at.timestamp() + rule.for_seconds
         if until > now and until > found.get(name, ("", 0.0))[1]:
             text = f"{result.wrong} deep checks of variant {variant} in a row went wrong here; see its report"
-            found[name] = (text, until)
+            found[name] = (text[:MAX_REASON], until)
     return found
 
 

@@ -11,14 +11,21 @@ from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.nodes import NodeRecord
 from fdl_api.report import Check, DeepWanted, Report, Sentinel, deep_pod_name
 from fdl_operator import clock
-from fdl_operator.deepcheck import MAX_AT_ONCE, PENDING_SECONDS, decide, pod
+from fdl_operator.deepcheck import MAX_AT_ONCE, PENDING_SECONDS, DeepChecks, decide, pod
 from fdl_operator.model import PodPhase, PodRecord
 from fdl_operator.plan.cluster import ClusterRecord, describe
 from fdl_operator.settings import Settings
 from tests.unit.nodes import T0, node, node_of
 
 WISH = DeepWanted(variant="cuda", vendor="nvidia", image="reg/cuda:1", fingerprint="f", devices=2)
-SPEC = FdlClusterSpec()
+SPEC = FdlClusterSpec.model_validate(
+    {
+        "variants": [
+            {"name": "cuda", "vendor": "nvidia", "image": "reg/cuda:1", "archs": ["sm_90"]},
+            {"name": "cpu", "vendor": "cpu", "image": "reg/cpu:1"},
+        ]
+    }
+)
 
 
 def record(status: FdlClusterStatus | None = None) -> ClusterRecord:
@@ -172,8 +179,49 @@ class TestDeepChecks:
         assert decide(SPEC, nodes, {name: waiting}, set(), T0 + PENDING_SECONDS + 1).delete == [waiting]
 
     def test_only_a_few_run_at_a_time(self) -> None:
-        wishes = [WISH.model_copy(update={"variant": f"v{n}"}) for n in range(20)]
-        assert len(decide(SPEC, [reported(wishes=wishes)], {}, set(), T0).start) == MAX_AT_ONCE
+        nodes = [reported(f"n{n}", wishes=[WISH]) for n in range(20)]
+        assert len(decide(SPEC, nodes, {}, set(), T0).start) == MAX_AT_ONCE
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"image": "evil/miner:1"},
+            {"variant": "--help"},
+            {"variant": "cpu"},
+            {"vendor": "intel"},
+            {"devices": -1},
+            {"devices": 10**30},
+            {"simulated": True},
+        ],
+        ids=str,
+    )
+    def test_a_node_cannot_ask_for_what_is_not_the_clusters(self, change: dict[str, Any]) -> None:
+        asked = reported(wishes=[WISH.model_copy(update=change)])
+        assert decide(SPEC, [asked], {}, set(), T0) == decide(SPEC, [reported()], {}, set(), T0)
+
+    def test_simulated_devices_are_asked_for_with_the_cpu_image(self) -> None:
+        wish = WISH.model_copy(update={"simulated": True, "image": "reg/cpu:1"})
+        assert len(decide(SPEC, [reported(wishes=[wish])], {}, set(), T0).start) == 1
+
+    def test_a_node_has_one_wish_a_variant(self) -> None:
+        wishes = [WISH.model_copy(update={"attempt": n}) for n in range(5)]
+        assert set(decide(SPEC, [reported(wishes=wishes)], {}, set(), T0).start) == {deep_pod_name("g", wishes[-1])}
+
+    async def test_what_was_made_is_made_again_when_it_is_wanted_anew_or_never_answers(self) -> None:
+        made: list[str] = []
+
+        class Client:
+            async def create(self, _resource: object, _namespace: str, body: dict[str, Any]) -> None:
+                made.append(body["metadata"]["name"])
+
+        checks = DeepChecks(Client(), Settings())  # type: ignore[arg-type]
+        asks, quiet = [reported(wishes=[WISH])], [reported()]
+        steps = [(asks, 0.0), (asks, 1.0), (quiet, 2.0), (asks, 3.0), (asks, 4.0), (asks, 3.0 + PENDING_SECONDS)]
+        counts = []
+        for nodes, after in steps:
+            await checks.reconcile(SPEC, nodes, T0 + after)
+            counts.append(len(made))
+        assert counts == [1, 1, 1, 2, 2, 3] and len(set(made)) == 1
 
     @pytest.mark.parametrize(
         ("change", "command", "limits"),
