@@ -27,7 +27,7 @@ def main() -> int:
     lab = Lab(options.name, console)
     found: list[Figure] = []
     try:
-        for step in (_up, _first_step, _deaths, _efficiency, _idle):
+        for step in (_up, _first_step, _deaths, _efficiency, _idle, _labels, _probers):
             _guard(step, lab, found, console)
     finally:
         lab.cluster.down()
@@ -79,6 +79,16 @@ def _efficiency(lab: Lab) -> list[Figure]:
 def _idle(lab: Lab) -> list[Figure]:
     """API calls without a change."""
     return [measure.idle_calls(lab)]
+
+
+def _labels(lab: Lab) -> list[Figure]:
+    """labels after a change of hardware."""
+    return [measure.hardware_change(lab)]
+
+
+def _probers(lab: Lab) -> list[Figure]:
+    """what probers take."""
+    return measure.probers(lab)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -78,6 +79,12 @@ def read_commits(lines: Iterable[str]) -> list[tuple[int, int, frozenset[str]]]:
         contributors = frozenset(uid for uid, batches in record["contributions"].items() if batches)
         found.append((int(record["epoch"]), int(record["window"]), contributors))
     return found
+
+
+def resident(status: str) -> float:
+    """Resident memory in MB of 1024 * 1024 bytes from ``/proc/PID/status``; 0 when it does not say."""
+    match = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def operator_calls(lines: Iterable[str], user: str) -> list[str]:

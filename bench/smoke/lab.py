@@ -1,5 +1,6 @@
 """A cluster with fdl, runs on it, and what the runs log on their volume."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,13 +14,15 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from bench.smoke.figures import read_commits
+from bench.smoke.figures import read_commits, resident
+from fdl_api import labels
 from fdl_api.wire import State
 from fdl_cli.demo import setup
 from fdl_cli.demo.kube import DemoError, Kube, Tools
 from fdl_cli.demo.peek import Peek
 from fdl_cli.images.command import ensure_images
 from fdl_cli.local import Cluster
+from fdl_cli.local.nodespec import parse_node
 
 NAMESPACE = "fdl-bench"
 CLAIM = "work"
@@ -28,6 +31,8 @@ BATCH_SIZE, WIDTH = 64, 48
 NEVER = 100_000
 """Epochs of runs that are deleted when they have served."""
 
+GPU_NODE = "green"
+
 
 class Lab:
     """One cluster for all figures."""
@@ -35,6 +40,7 @@ class Lab:
     def __init__(self, name: str, console: Console) -> None:
         self.console = console
         self.cluster = Cluster(name, say=lambda sentence: console.print(f"  {sentence}", markup=False, highlight=False))
+        self._archives: list[Path] = []
         self._tools: Tools | None = None
         self._kube: Kube | None = None
 
@@ -52,11 +58,11 @@ class Lab:
 
     def up(self) -> float:
         """Start the cluster with all images; seconds that it took."""
-        archives = list(ensure_images(console=self.console).values())
+        self._archives = list(ensure_images(console=self.console).values())
         self.cluster.build()
         self.cluster.down()
         started = time.monotonic()
-        self.cluster.up(setup.NODES, provider="native", images=archives)
+        self.cluster.up(setup.NODES, provider="native", images=self._archives)
         took = time.monotonic() - started
         programs = self.cluster.bin
         self._tools = Tools(self.cluster.kubeconfig, programs / "kubectl", programs / "helm")
@@ -73,6 +79,34 @@ class Lab:
             "resources": {"requests": {"storage": "1Gi"}},
         }
         self.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": spec})
+
+    def add_devices(self, devices: str) -> None:
+        """Add a node with simulated devices, such as ``nvidia=2:sm_90``, with all images."""
+        self.cluster.up([parse_node(f"name={GPU_NODE},{devices}")], images=self._archives)
+
+    def set_devices(self, devices: str) -> None:
+        """Change the devices of that node; returns when its kubelet offers them."""
+        self.cluster.node_set(parse_node(f"name={GPU_NODE},{devices}"))
+
+    def node_labels(self, node: str) -> dict[str, str]:
+        """Labels of a node."""
+        text = self.tools.call(self.tools.kubectl, "get", "node", node, "-o", "json")
+        return dict(json.loads(text)["metadata"]["labels"])
+
+    def probers(self) -> dict[str, str]:
+        """Names of the probers' pods that run, by node."""
+        selector = f"{labels.ROLE}={labels.ROLE_PROBER}"
+        words = ("get", "pods", "-n", setup.SYSTEM, "-l", selector, "--field-selector=status.phase=Running")
+        found = json.loads(self.tools.call(self.tools.kubectl, *words, "-o", "json"))["items"]
+        return {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in found}
+
+    def memory(self, pod: str) -> float:
+        """Resident memory of the largest process of a system pod, in MB of 1024 * 1024 bytes."""
+        sizes = []
+        for pid in self.cluster.node_pids(setup.SYSTEM, pod):
+            with suppress(OSError):  # a look's own process may have ended
+                sizes.append(resident(Path(f"/proc/{pid}/status").read_text()))
+        return max(sizes, default=0.0)
 
     def apply(self, *objects: dict[str, Any]) -> None:
         """Apply objects into the namespace."""

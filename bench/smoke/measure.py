@@ -1,11 +1,13 @@
 """One function a figure."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 
 from bench.smoke.figures import Figure, middle, operator_calls
-from bench.smoke.lab import Lab, wait_until
+from bench.smoke.lab import GPU_NODE, Lab, wait_until
+from fdl_api import labels
 from fdl_cli.demo import setup
 from fdl_cli.demo.kube import DemoError
 from fdl_cli.demo.peek import Peek
@@ -15,6 +17,21 @@ ROUNDS = 2
 WARM_SECONDS = 6.0
 RATE_SECONDS = 15.0
 TOUCHES = 20
+CHANGES = ((1, "sm_80"), (4, "sm_90"), (1, "sm_120"), (2, "sm_80"), (2, "sm_90"))
+LOOKS = """
+import asyncio, os, time
+from fdl_prober.observe import Observer
+from fdl_prober.settings import from_env
+
+async def looks():
+    observer = Observer(from_env(os.environ))
+    for _ in range(5):
+        started = time.perf_counter()
+        await observer.look(simulated=True)
+        print(time.perf_counter() - started)
+
+asyncio.run(looks())
+"""
 OPERATOR = "system:serviceaccount:fdl-system:fdl-operator"
 
 
@@ -109,6 +126,43 @@ def _samples(lab: Lab, view: Peek, name: str) -> tuple[float, int]:
     if state is None:
         raise DemoError(f"the coordinator of {name} does not answer")
     return time.monotonic(), state.samples
+
+
+def hardware_change(lab: Lab) -> Figure:
+    """Seconds from a change of a node's simulated devices to the labels that say so, by another count and kind."""
+    lab.add_devices("nvidia=2:sm_90")
+    wait_until("the new node is labelled", 180, partial(_labelled, lab, 2, "sm_90"))
+    time.sleep(WARM_SECONDS)
+    delays = []
+    with ThreadPoolExecutor(1) as other:
+        for count, arch in CHANGES:
+            started = time.monotonic()
+            changing = other.submit(lab.set_devices, f"nvidia={count}:{arch}")
+            wait_until(f"the labels say {count} {arch}", 60, partial(_labelled, lab, count, arch))
+            delays.append(time.monotonic() - started)
+            changing.result()
+    note = f"{len(CHANGES)} changes of count and architecture, asked by kubectl every 0.1 s"
+    return middle("device change -> label, p50", delays, "s", 5, note)
+
+
+def _labelled(lab: Lab, count: int, arch: str) -> bool:
+    found = lab.node_labels(GPU_NODE)
+    kinds = [key for key in found if key.startswith(labels.ARCH_PREFIX)]
+    told = (found.get(labels.count("nvidia")), found.get(labels.GPU_ARCH), kinds)
+    return told == (str(count), arch, [labels.arch(arch)])
+
+
+def probers(lab: Lab) -> list[Figure]:
+    """The probers' resident memory after the bench so far, and the time of a look at a node with devices."""
+    pods = lab.probers()
+    if GPU_NODE not in pods:
+        raise DemoError(f"no prober runs on node {GPU_NODE}")
+    sizes = sorted(lab.memory(pod) for pod in pods.values())
+    samples = tuple(round(size, 1) for size in sizes)
+    memory = Figure("light probe, resident", samples[-1], "MB", 40, samples=samples, note="the largest of all nodes")
+    told = lab.tools.call(lab.tools.kubectl, "exec", "-n", setup.SYSTEM, pods[GPU_NODE], "--", "python", "-c", LOOKS)
+    seconds = [float(line) for line in told.split()]
+    return [memory, middle("light probe, p50", seconds, "s", 1, "looks in the pod of a node with simulated devices")]
 
 
 def idle_calls(lab: Lab) -> Figure:

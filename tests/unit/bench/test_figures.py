@@ -37,6 +37,11 @@ def test_commits_are_read_and_half_lines_passed_over() -> None:
     assert figures.read_commits([line, line[:-5], '{"k":"batch"}']) == [(2, 3, frozenset({"a/0"}))]
 
 
+def test_resident_memory_is_read_from_the_kernels_words() -> None:
+    assert figures.resident("Name:\tpython\nVmHWM:\t  99999 kB\nVmRSS:\t   40960 kB\n") == 40.0
+    assert figures.resident("Name:\tkthreadd\n") == 0.0
+
+
 def test_only_the_operators_own_calls_count() -> None:
     def event(user: str, verb: str, resource: str, stage: str = "ResponseComplete") -> str:
         reference = {"resource": resource, "name": "x"}
