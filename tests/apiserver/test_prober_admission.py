@@ -500,7 +500,7 @@ async def test_the_node_asks_for_a_look(installed: Installed, tmp_path: Path) ->
     token = tmp_path / "token"
     token.write_text(installed.prober.token)
     access = Access(installed.prober.url, Path(installed.prober.ca_file), token)
-    watch = NodeWatch(access, installed.own, lambda: loop.call_soon_threadsafe(asked.set))
+    watch = NodeWatch(access, installed.own, lambda _, wants: loop.call_soon_threadsafe(asked.set) if wants else None)
     watch.start()
     try:
         deadline = loop.time() + 30

@@ -26,7 +26,7 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     prober, loop = Prober(settings, Server(access, settings.node, settings.namespace)), asyncio.get_running_loop()
-    watch = NodeWatch(access, settings.node, lambda: loop.call_soon_threadsafe(prober.look_soon))
+    watch = NodeWatch(access, settings.node, lambda *told: loop.call_soon_threadsafe(prober.saw, *told))
     watch.start()
     try:
         await prober.run(stop)

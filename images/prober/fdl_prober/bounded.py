@@ -14,7 +14,9 @@ Result = TypeVar("Result")
 
 
 class StuckError(RuntimeError):
-    """A look did not end within its limit, or the one before it has not ended yet; the text says which."""
+    """A look could not begin, did not end within its limit, or the one before it has not ended yet; the text says
+    which.
+    """
 
 
 class Bounded:
@@ -32,7 +34,8 @@ class Bounded:
             look: the function, with its arguments.
 
         Raises:
-            StuckError: it did not end within its limit, or the one before it is still running.
+            StuckError: it did not end within its limit, the one before it is still running, or the system gives no
+                thread for it.
         """
         if name in self._running:
             raise StuckError("an earlier look has not ended yet")
@@ -56,7 +59,11 @@ class Bounded:
 
         thread = threading.Thread(target=work, name=f"look-{name}", daemon=True)
         self._running[name] = thread
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # a limit on processes: the next look may have one again
+            del self._running[name]
+            raise StuckError(f"it could not begin: {error}") from error
         try:
             return await asyncio.wait_for(answer, limit_seconds)
         except TimeoutError as error:

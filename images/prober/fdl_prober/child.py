@@ -2,10 +2,16 @@
 
 import asyncio
 import contextlib
+import signal
 import sys
 from dataclasses import dataclass
 
 _REAP_SECONDS = 2.0
+_NOT_STARTED = 126
+"""The shell's code for a program that could not be started."""
+_BLOCK_BYTES = 1 << 16
+MAX_OUTPUT_BYTES = 8 << 20
+_MAX_ERROR_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +29,74 @@ class Ended:
     error: str = ""
 
 
-async def run_module(module: str, *arguments: str, limit_seconds: float) -> Ended:
-    """Run ``python -m module arguments`` and kill it at its limit.
+class _EndlessError(Exception):
+    """A process writes more than anybody reads."""
 
-    A process that hangs inside a driver or a dead mount survives even SIGKILL until the kernel lets it go; it is
-    waited for only briefly then.
+
+async def _all(stream: asyncio.StreamReader) -> bytes:
+    """Everything in a stream.
+
+    Raises:
+        _EndlessError: it is more than :data:`MAX_OUTPUT_BYTES`.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    blocks: list[bytes] = []
+    left = MAX_OUTPUT_BYTES
+    while block := await stream.read(_BLOCK_BYTES):
+        left -= len(block)
+        if left < 0:
+            raise _EndlessError
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+async def _end(stream: asyncio.StreamReader) -> bytes:
+    """The end of a stream, which names an error.
+
+    Raises:
+        _EndlessError: there is more than :data:`MAX_OUTPUT_BYTES` before it.
+    """
+    kept, left = b"", MAX_OUTPUT_BYTES
+    while block := await stream.read(_BLOCK_BYTES):
+        left -= len(block)
+        if left < 0:
+            raise _EndlessError
+        kept = (kept + block)[-_MAX_ERROR_BYTES:]
+    return kept
+
+
+async def run_module(module: str, *arguments: str, limit_seconds: float) -> Ended:
+    """Run ``python -m module arguments`` and kill it at its limit of time, or when it writes without end.
+
+    A process that cannot be started, since the system has no room for one, says nothing either. One that hangs inside a
+    driver or a dead mount survives even SIGKILL until the kernel lets it go; it is waited for only briefly then.
+    """
     try:
-        output, errors = await asyncio.wait_for(process.communicate(), limit_seconds)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except (OSError, RuntimeError) as error:
+        return Ended(code=_NOT_STARTED, error=f"no process could be started: {error}")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    output, errors = (asyncio.create_task(read) for read in (_all(process.stdout), _end(process.stderr)))
+    try:
+        await asyncio.wait_for(asyncio.gather(output, errors, process.wait()), limit_seconds)
+    except _EndlessError:
+        return Ended(code=-signal.SIGKILL, error=f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MiB")
     except TimeoutError:
         return Ended(code=None)
     finally:
+        for reading in (output, errors):  # whoever else has the pipe may keep it open
+            reading.cancel()
         if process.returncode is None:
             process.kill()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _REAP_SECONDS)
-    lines = errors.decode(errors="replace").strip().splitlines()
-    return Ended(code=process.returncode, output=output, error=lines[-1] if lines else "")
+    lines = errors.result().decode(errors="replace").strip().splitlines()
+    return Ended(code=process.returncode, output=output.result(), error=lines[-1] if lines else "")

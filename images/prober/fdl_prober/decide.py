@@ -8,7 +8,7 @@ from fdl_api import VERSION, labels
 from fdl_api.cluster_nodes import Variant
 from fdl_api.coverage import Kernels, auto_variant, covered, lowest
 from fdl_api.report import DeepResult, Report
-from fdl_prober import checks, deep
+from fdl_prober import checks, deep, fit
 from fdl_prober.checks.nccl import major_minor
 from fdl_prober.facts import Facts, known_kernels, spoken
 
@@ -125,7 +125,7 @@ def node_labels(facts: Facts, ready: bool) -> dict[str, str]:
 def report(facts: Facts, now: datetime) -> Report:
     """The node's report at a time."""
     results = checks.run(facts)
-    return Report(
+    whole = Report(
         node=facts.node,
         time=now,
         prober_version=VERSION,
@@ -142,6 +142,7 @@ def report(facts: Facts, now: datetime) -> Report:
         deep=dict(facts.deep),
         deep_wanted=deep.wanted(facts, now),
     )
+    return fit.fitted(whole)
 
 
 def desired(facts: Facts, now: datetime) -> tuple[dict[str, str], Report]:

@@ -137,9 +137,12 @@ def _wrong(
 
 
 def retry_due(result: DeepResult, now: datetime) -> bool:
-    """Whether a check that did not pass should be made again: after 10 minutes, then twice as long each time."""
+    """Whether a check that did not pass should be made again: after 10 minutes, then twice as long each time.
+
+    One that was read in the future was read by a clock that was wrong, and has had its time.
+    """
     doublings = max(0, min(result.failures - 1, 10))
-    return now - result.time >= min(RETRY_FIRST * (1 << doublings), RETRY_LAST)
+    return abs(now - result.time) >= min(RETRY_FIRST * (1 << doublings), RETRY_LAST)
 
 
 def wanted(facts: Facts, now: datetime) -> tuple[DeepWanted, ...]:

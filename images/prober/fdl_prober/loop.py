@@ -30,6 +30,7 @@ class State:
 
     simulated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
+    reported: bool = False
     written: tuple[Mapping[str, str], Report] | None = None
     report: Report | None = None
     cluster_version: str | None = None
@@ -95,11 +96,34 @@ class Prober:
     def _take_in(self, node: Mapping[str, Any]) -> None:
         self.state.simulated = is_simulated(node)
         self.state.labels = node["metadata"].get("labels") or {}
+        self.state.reported = labels.REPORT in (node["metadata"].get("annotations") or {})
+
+    def saw(self, node: Mapping[str, Any], asked: bool) -> None:
+        """Take in what the watch shows of the node; to be called in the loop's own thread.
+
+        Args:
+            node: the Node object.
+            asked: whether it asks for a look.
+        """
+        was = self.state.simulated
+        self._take_in(node)
+        if asked:
+            self.look_soon()
+        elif self._undone() or was != self.state.simulated:
+            self._asked.set()
+
+    def _undone(self) -> bool:
+        """Whether somebody took away what was last written, or the node was removed and is back."""
+        written = self.state.written
+        return written is not None and not (self.state.reported and written[0].items() <= self.state.labels.items())
 
     async def _learn_cluster(self) -> None:
         """Refresh variants when the FdlCluster's spec changed; keep the known ones when the server does not answer."""
         state, now = self.state, self._now()
-        recent = state.cluster_asked is not None and (now - state.cluster_asked).total_seconds() < CLUSTER_POLL_SECONDS
+        # A clock that was set back makes no answer recent.
+        recent = (
+            state.cluster_asked is not None and abs((now - state.cluster_asked).total_seconds()) < CLUSTER_POLL_SECONDS
+        )
         if state.cluster_known and recent:
             return
         version = await self._server.cluster_version()
@@ -164,6 +188,8 @@ class Prober:
         waiting = not state.cluster_known or any(driver.state == "not-ready" for driver in facts.drivers.values())
         state.waits = state.waits + 1 if waiting else 0
         limit = pace.refresh_seconds(self._settings, state.max_age_seconds)
+        # Who changes a label again and again is answered once a period.
+        limit = min(limit, self._settings.period_seconds) if self._undone() else limit
         if not pace.must_write(state.written, desired, limit, now):
             return False
         node = await self._server.apply(decide.apply_body(self._settings.node, *desired))
@@ -179,7 +205,9 @@ class Prober:
                 log.info("%s: %s -> %s", key, before.get(key, "(none)"), desired[0].get(key, "(none)"))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until told to stop. A server that does not answer is asked again at the next look."""
+        """Look until told to stop. A server that does not answer is asked again at the next look; what nobody thought
+        of costs one look, and is written into the log: a prober that ends would only meet it again.
+        """
         started = False
         while not stop.is_set():
             try:
@@ -189,6 +217,9 @@ class Prober:
                 await self.step()
             except ServerError as error:
                 log.error("%s", error)
+            except Exception:
+                log.exception("the look failed, and nothing was written")
+                self.state.waits += 1
             delay = pace.look_again_seconds(self._settings.period_seconds, self.state.waits, random.random())  # noqa: S311
             await self._rest(stop, delay)
 

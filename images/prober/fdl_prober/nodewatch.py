@@ -1,4 +1,4 @@
-"""A watch of the own node: somebody asks for a look, or the kubelet's devices changed.
+"""A watch of the own node: somebody asks for a look, the kubelet's devices changed, or labels are not as written.
 
 One connection stays open, as each kubelet's does, in a thread of its own. What it misses is found at the next look.
 """
@@ -43,15 +43,15 @@ def retry_seconds(failures: int) -> float:
 
 
 class NodeWatch:
-    """Calls back when the node asks for a look.
+    """Calls back with the node whenever it changes.
 
     Args:
         access: the API server.
         node: name of the own node.
-        called: is called from another thread, at most once for each change.
+        called: is called from another thread with the node, and whether it asks for a look.
     """
 
-    def __init__(self, access: Access, node: str, called: Callable[[], object]) -> None:
+    def __init__(self, access: Access, node: str, called: Callable[[Mapping[str, Any], bool], object]) -> None:
         self._access = access
         self._called = called
         query = {
@@ -84,8 +84,7 @@ class NodeWatch:
             return
         now, before = ask(event["object"]), self._last
         self._last = now
-        if before is not None and now != before:
-            self._called()
+        self._called(event["object"], before is not None and now != before)
 
     def _run(self) -> None:
         failures = 0

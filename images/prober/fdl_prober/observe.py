@@ -101,7 +101,7 @@ class Observer:
         """What tells a change of hardware or drivers; ``None`` where it cannot be asked, which is no change."""
         try:
             return await self._bounded.run("marks", LIMIT_SECONDS, hotplug.marks, self._settings, simulated)
-        except (StuckError, OSError):
+        except Exception:  # as for a look; what is wrong is told there
             return None
 
     async def look(self, simulated: bool) -> Observation:

@@ -119,6 +119,45 @@ async def test_names_of_any_kind(tmp_path: Path, fill: str, name: str) -> None:
     reported(answer)
 
 
+async def test_numbers_that_cannot_be_cost_their_own_answer_only(tmp_path: Path) -> None:
+    source = (
+        WORKS.replace("to->total = 1ull << 36", "to->total = ~0ull")
+        + COUNT % 1
+        + """
+EACH(nvmlDeviceGetMinorNumber, unsigned) { *to = 4294967295u; return 0; }
+EACH(nvmlDeviceGetMaxMigDeviceCount, unsigned) { *to = 4294967295u; return 0; }
+int nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *next) { *now = 1; *next = 77; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **to) { *to = &handles[0]; return 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int *to) { *to = -13; return 0; }
+int nvmlDeviceGetUUID(void *handle, char *to, unsigned size) { memset(to, '\\xff', size); return 0; }
+EACH(nvmlDeviceGetPciInfo_v3, pci) { memset(to, '\\xff', sizeof *to); return 0; }
+int nvmlDeviceGetTotalEccErrors(void *h, int kind, int counter, unsigned long long *to) { *to = ~0ull; return 0; }
+int nvmlDeviceGetRemappedRows(void *h, unsigned *a, unsigned *b, unsigned *c, unsigned *d) {
+  *a = *b = *c = *d = 4294967295u;
+  return 0;
+}
+"""
+    )
+    answer = await asked(tmp_path, source)
+    (device,) = answer.devices
+    assert (answer.cuda, device.device_node, device.arch, device.uuid) == ("", "", "sm_90", "")
+    assert (device.memory_bytes, len(device.partitions)) == (2**64 - 1, 64)
+    labels, _ = reported(answer)
+    assert labels["fdl.dev/count.nvidia"] == "1"
+
+
+async def test_a_driver_that_hangs_at_one_device_costs_one_look(tmp_path: Path) -> None:
+    """It starts, counts, tells the first device, and never comes back from the second."""
+    source = "#include <unistd.h>\n" + WORKS.replace(
+        "*to = &handles[index]; return 0;", "if (index) for (;;) pause(); *to = &handles[index]; return 0;"
+    )
+    answer = await nvml.observe([compiled(tmp_path, source + COUNT % 2)], timeout_seconds=3)
+    assert (answer.loaded, answer.unknown, answer.devices) == (False, True, ())
+    labels, made = reported(answer)
+    assert not [key for key in labels if key.startswith(("fdl.dev/count", "fdl.dev/vendor.nv", "fdl.dev/arch"))]
+    assert [check.reason for check in made.checks if check.name == "gpu-driver"] == ["no-answer"]
+
+
 @pytest.mark.parametrize(
     "call",
     ["nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability"],
@@ -145,6 +184,15 @@ async def test_a_library_that_takes_its_process_along(tmp_path: Path, start: str
     source = f"{headers}int nvmlInitWithFlags(unsigned f) {{ {start} return 0; }}\n"
     answer = await asked(tmp_path, source)
     assert (answer.loaded, answer.unknown) == (False, True) and told in answer.error
+
+
+@pytest.mark.parametrize("does", ['puts("driver of a node");', "close(1);"], ids=["prints", "closes the output"])
+async def test_a_library_that_meddles_with_the_output_is_heard_all_the_same(tmp_path: Path, does: str) -> None:
+    source = (
+        f"#include <unistd.h>\n{WORKS}{COUNT % 1}__attribute__((constructor)) static void start(void) {{ {does} }}\n"
+    )
+    answer = await asked(tmp_path, source)
+    assert answer.loaded and [device.arch for device in answer.devices] == ["sm_90"]
 
 
 async def test_a_library_whose_loading_never_ends(tmp_path: Path) -> None:
@@ -216,6 +264,25 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, proce
     root = compiled(tmp_path, source)
     (held,) = (await nvml.observe([root], processes=True)).holdings
     assert (held.vendor, held.device, held.pid, held.bytes) == ("nvidia", 0, 42, 1 << 30)
+
+
+async def test_processes_of_a_driver_that_knows_the_older_call_only(tmp_path: Path) -> None:
+    source = (
+        WORKS
+        + COUNT % 1
+        + """
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu, compute; } process;
+int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count, process *to) {
+  if (!to) { *count = 1; return 7; }
+  to[0].pid = 4294967295u;
+  to[0].used = ~0ull;
+  *count = 1;
+  return 0;
+}
+"""
+    )
+    (held,) = (await nvml.observe([compiled(tmp_path, source)], processes=True)).holdings
+    assert (held.pid, held.bytes) == (2**32 - 1, 0), "all bits set is NVML's word for not known"
 
 
 async def test_processes_are_asked_for_only_where_somebody_wants_to_know(tmp_path: Path) -> None:

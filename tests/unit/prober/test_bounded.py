@@ -48,3 +48,17 @@ async def test_the_next_look_may_follow_at_once() -> None:
     looks = Bounded()
     for number in range(300):
         assert await looks.run("x", 10, lambda n: n, number) == number
+
+
+async def test_a_look_that_gets_no_thread_is_told_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Bounded()
+
+    def refuses(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuses)
+        for _ in range(2):
+            with pytest.raises(StuckError, match="could not begin: can't start new thread"):
+                await looks.run("x", 10, lambda: 1)
+    assert await looks.run("x", 10, lambda: 2) == 2

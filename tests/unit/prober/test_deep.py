@@ -212,3 +212,10 @@ def test_the_image_of_another_question_is_nobodys_trouble() -> None:
     want = wanted(facts(GPU))["cuda"]
     assert deep.image_trouble([waiting("fdl-deep-cuda-other", "ErrImagePull")], "n1", [want]) == {}
     assert deep.image_trouble([{"metadata": {"name": deep_pod_name("n1", want)}}], "n1", [want]) == {}
+
+
+@pytest.mark.parametrize("away", [timedelta(days=365), -timedelta(days=365)])
+def test_a_failure_that_was_read_by_a_clock_far_off_is_made_again(away: timedelta) -> None:
+    result = passed(facts(GPU), outcome="failed", failures=1).model_copy(update={"time": NOW + away})
+    assert deep.retry_due(result, NOW)
+    assert not deep.retry_due(result.model_copy(update={"time": NOW}), NOW)

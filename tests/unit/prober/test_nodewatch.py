@@ -22,7 +22,11 @@ def calls() -> list[int]:
 
 @pytest.fixture
 def watch(calls: list[int]) -> NodeWatch:
-    return NodeWatch(Access("https://127.0.0.1:1", Path("ca"), Path("token")), "n1", lambda: calls.append(1))
+    return NodeWatch(
+        Access("https://127.0.0.1:1", Path("ca"), Path("token")),
+        "n1",
+        lambda _, asked: calls.append(1) if asked else None,
+    )
 
 
 def test_the_first_event_only_says_how_things_are(watch: NodeWatch, calls: list[int]) -> None:

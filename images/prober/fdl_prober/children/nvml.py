@@ -6,6 +6,7 @@ care, and an architecture is taken only where it is a compute capability that ca
 
 import ctypes
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -203,5 +204,14 @@ def look(library: str, processes: bool) -> dict[str, Any]:
     return found
 
 
+def main() -> None:
+    """Look and print; what the library itself prints goes among the errors, or it would spoil the answer."""
+    answer = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    found = json.dumps(look(sys.argv[1], PROCESSES in sys.argv[2:]))
+    with os.fdopen(answer, "w", encoding="utf-8") as output:
+        output.write(found)
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(look(sys.argv[1], PROCESSES in sys.argv[2:])))
+    main()
