@@ -152,7 +152,11 @@ class CheckpointStatus(StatusModel):
     samples: Count = Field(default=0, description="Samples committed up to it.")
     path: Annotated[str, Field(max_length=512)] = Field(default="", description="Directory below the checkpoint claim.")
     size_bytes: Count = Field(default=0, description="Size in bytes.")
-    verified: bool = Field(default=False, description="Whether it was read back and its checksums were right.")
+    verified: bool = Field(
+        default=False,
+        description="Whether it was read back and its checksums were right; false again when it was passed over at a "
+        "start: the condition CheckpointDurable then says why, and which one was used.",
+    )
     saved_at: Time | None = Field(default=None, description="When it was written.")
     final: bool = Field(default=False, description="Whether it holds the finished training.")
     stall_ms: float = Field(default=0.0, ge=0, description="Milliseconds for which training stood still to take it.")

@@ -116,6 +116,22 @@ CONDITIONS: Final[Mapping[ClusterCondition, tuple[Finding, ...]]] = {
             "by spec.cohorts[].nodeSelector.",
         ),
     ),
+    ClusterCondition.CLOCKS_AGREE: (
+        Finding(
+            ClusterReason.CLOCKS_DIFFER,
+            "warn",
+            "transient",
+            "a node's clock is more than 2 s from the median of all",
+            "Run a time service (chrony, systemd-timesyncd) on these nodes.",
+        ),
+        Finding(
+            ClusterReason.CLOCK_UNKNOWN,
+            "unknown",
+            "transient",
+            "fewer than two fresh reports tell their node's clock",
+            "See the log of the prober pods: each compares its node's clock with the API server's.",
+        ),
+    ),
     ClusterCondition.NETWORK_POLICY_ENFORCED: (
         Finding(
             ClusterReason.POLICY_NOT_ENFORCED,

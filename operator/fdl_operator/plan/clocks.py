@@ -17,7 +17,7 @@ def clocks_agree(seen: Sequence[Seen]) -> Finding:
     if astray := skew.astray(offsets):
         sentence = (
             f"the clock of {listed(astray)} is more than {skew.WARN_SECONDS:g} s from the median of all "
-            f"{len(offsets)} nodes; run a time service there (chrony, systemd-timesyncd)"
+            f"{len(offsets)} nodes"
         )
         return Finding(False, ClusterReason.CLOCKS_DIFFER, sentence)
     if len(offsets) < 2:

@@ -192,7 +192,8 @@ def _write(draft: Draft) -> WriteStatus | None:
     heard = draft.state
     fresh = None
     if heard is not None:
-        fresh = training.carry(old.training, training.render(heard, draft.snapshot.stream.heard_at))
+        told = training.render(heard, draft.snapshot.stream.heard_at)
+        fresh = training.carry(old.training, told, heard.checkpoints_skipped)
     behind = fresh is not None and not training.same(old.training, fresh)
     if status != old:
         if behind:

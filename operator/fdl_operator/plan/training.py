@@ -1,6 +1,7 @@
 """The part of the status that shows the training, as the coordinator tells it."""
 
 import math
+from collections.abc import Iterable
 
 from fdl_api.run import (
     CheckpointStatus,
@@ -64,13 +65,21 @@ def render(state: State, heard_at: float) -> TrainingStatus:
     )
 
 
-def carry(old: TrainingStatus | None, new: TrainingStatus) -> TrainingStatus:
-    """Keep on record what a fresh coordinator has not heard of yet: the checkpoint and the progress (case D10)."""
+def carry(old: TrainingStatus | None, new: TrainingStatus, skipped: Iterable[str] = ()) -> TrainingStatus:
+    """Keep on record what a fresh coordinator has not heard of yet: the checkpoint and the progress (case D10).
+
+    Args:
+        old: what is on record.
+        new: what the coordinator says.
+        skipped: sentences about checkpoints that members passed over when they looked for one to start from. One that
+            is on record is not verified any more.
+    """
     if old is None:
         return new
     kept: dict[str, object] = {}
     if new.checkpoint is None and old.checkpoint is not None:
-        kept["checkpoint"] = old.checkpoint
+        bad = any(f"Checkpoint {old.checkpoint.path} in " in text for text in skipped)
+        kept["checkpoint"] = old.checkpoint.model_copy(update={"verified": False}) if bad else old.checkpoint
     if new.epoch == 0 and new.window < old.window:
         kept |= {name: getattr(old, name) for name in _PROGRESS}
     return new.model_copy(update=kept) if kept else new

@@ -9,7 +9,7 @@ from fdl_api.checks import CHECKS, GROUPS, CheckInfo, Finding
 from fdl_api.checks.conditions import CONDITIONS, finding, joined, seen_in
 from fdl_api.checks.devices import GPU_DRIVER
 from fdl_api.checks.page import page
-from fdl_api.reasons import ClusterCondition
+from fdl_api.reasons import ClusterCondition, ClusterReason
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 EVERY = [(check, entry) for check in CHECKS for entry in check.findings]
@@ -61,6 +61,18 @@ def test_every_condition_has_a_remedy_for_each_of_its_reasons(kind: ClusterCondi
         assert finding(str(kind), str(entry.reason)) is entry
         message = joined("gpu-1 differs", entry)
         assert message == f"gpu-1 differs. {entry.remedy}" and seen_in(message, entry) == "gpu-1 differs"
+
+
+def test_every_reason_is_well_or_has_a_remedy() -> None:
+    well = {
+        ClusterReason.AS_EXPECTED,
+        ClusterReason.NO_DEVICES,
+        ClusterReason.NOT_NEEDED,
+        ClusterReason.TAINT_REFUSED,  # of an Event only
+    }
+    told = {entry.reason for entries in CONDITIONS.values() for entry in entries}
+    assert told | well == set(ClusterReason) and not told & well
+    assert set(CONDITIONS) == set(ClusterCondition)
 
 
 def test_a_condition_that_is_not_known_has_no_remedy_and_keeps_its_message() -> None:

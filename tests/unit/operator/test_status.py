@@ -100,6 +100,26 @@ def test_a_checkpoint_that_was_passed_over_is_an_event_and_stays_until_the_next_
     assert world.condition("CheckpointDurable").reason == "CheckpointVerified"
 
 
+def test_a_checkpoint_on_record_that_was_passed_over_is_not_called_verified() -> None:
+    world = World().training()
+    world.says(checkpoint=40).settle()
+    assert world.status.training is not None and world.status.training.checkpoint is not None
+    name = world.status.training.checkpoint.path
+    world.silent().gone("run-coordinator-1").settle()
+    world.running("run-coordinator-2")
+    other = "Checkpoint ckpt-00000099 in /checkpoints is skipped: it is empty."
+    world.says(checkpoints_skipped=[other]).settle()
+    assert world.status.training.checkpoint is not None and world.status.training.checkpoint.verified
+    why = f"Checkpoint {name} in /checkpoints is skipped: model.safetensors is cut off."
+    world.says(checkpoints_skipped=[f"{other} {why}"]).settle()
+    world.step(600)
+    found = world.status.training.checkpoint
+    assert found is not None and (found.path, found.verified) == (name, False)
+    world.says(checkpoint=41).settle()
+    world.step(600)
+    assert world.status.training.checkpoint is not None and world.status.training.checkpoint.verified
+
+
 def test_when_no_rank_is_heard_the_status_says_since_when_and_judges_nobody() -> None:
     world = World().training()
     since = clock.render(world.now)
