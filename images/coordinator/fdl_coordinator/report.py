@@ -22,6 +22,7 @@ from fdl_api.wire import (
 )
 from fdl_coordinator import forming, pairs
 from fdl_coordinator.goodput import Goodput
+from fdl_coordinator.pace import too_slow
 from fdl_coordinator.seats import RankSeat, Seat
 
 if TYPE_CHECKING:
@@ -178,8 +179,8 @@ def stuck(rank: RankSeat | None, now: float | None) -> str:
     if minutes < 1:
         return ""
     return (
-        f"It is alive and has finished no batch for more than {minutes} min; the others wait for it. If its script "
-        "hangs, delete its pod: a successor takes its place."
+        f"Its rank {rank.hello.local_rank} is alive and has finished no batch for more than {minutes} min; the others "
+        "wait for it. If its script hangs, delete its pod: a successor takes its place."
     )
 
 
@@ -314,7 +315,7 @@ def snapshot(engine: "RunState") -> State:
         reason=engine.reason,
         message=engine.message[:2048],
         problem=problem(engine)[:2048],
-        notes=notes(engine),
+        notes=[*notes(engine), *too_slow(progress.ranks, lambda uid: _who(engine, uid))],
         epoch=engine.epochs.current.epoch if engine.epochs.current is not None else 0,
         window=progress.window,
         data_epoch=progress.data_epoch,

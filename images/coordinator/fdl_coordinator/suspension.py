@@ -49,16 +49,18 @@ class Suspension(Succession):
 
     def _suspend(self, seats: list[Seat], now: float) -> list[Send]:
         for seat in seats:
-            idle = max((now - rank.progressed_at for rank in seat.ranks.values()), default=0.0)
+            busy = [rank for rank in seat.ranks.values() if rank.phase not in (Phase.REDUCE, Phase.WAIT)]
+            stuck = min(busy or seat.ranks.values(), key=lambda rank: rank.progressed_at)
+            idle = now - stuck.progressed_at
             seat.stalls = 1 if now - seat.suspended_at > stalling.FORGIVEN_SECONDS else seat.stalls + 1
             seat.suspended_at = now
             seat.welcome_at = now + stalling.penance(seat.stalls, self.config.stall_seconds)
             if seat.state is not SeatState.LEAVING:
                 seat.state, seat.reason = SeatState.SUSPENDED, Progress.STALLED
                 seat.message = (
-                    f"It was alive and finished no batch for {idle:.0f} s while all others waited for it: the run goes "
-                    "on without it, and takes it back as a joiner when it goes on. If its script hangs, delete its "
-                    "pod: a successor takes its place."
+                    f"Its rank {stuck.hello.local_rank} was alive and finished no batch for {idle:.0f} s while all "
+                    "others waited for it: the run goes on without the member, and takes it back as a joiner when it "
+                    "goes on. If its script hangs, delete its pod: a successor takes its place."
                 )
         self.progress.suspensions += len(seats)
         out = self._after_death([rank.uid for seat in seats for rank in seat.ranks.values()], now, EpochCause.SUSPEND)

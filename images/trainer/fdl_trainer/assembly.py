@@ -279,8 +279,8 @@ def _checked_samples(job: Job, member: Member | None) -> int:
     if samples < ranks:
         raise user_code(
             Ended.DATASET_TOO_SMALL,
-            f"The dataset has {samples} samples and the run wants {ranks} ranks: some could never train. Use more "
-            "data or fewer members.",
+            f"Rank {place_of(member)}: the dataset of session.setup has {samples} samples and the run wants {ranks} "
+            "ranks: some could never train. Use more data, or fewer members (replicas in spec.cohorts).",
             data=True,
         )
     batches = -(-samples // job.batch_size)

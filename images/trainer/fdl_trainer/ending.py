@@ -61,13 +61,13 @@ def fenced(message: str) -> RunEndedError:
     return RunEndedError(PodExit.FENCED, Ended.FENCED, message, Cause.FENCED, permanent=True)
 
 
-def diverged(windows: int, last: int, committed: int) -> RunEndedError:
-    """The model was not finite on this rank in ``windows`` windows in a row, the last being ``last``."""
+def diverged(rank: str, windows: int, last: int, committed: int) -> RunEndedError:
+    """The model was not finite on the rank of this place in ``windows`` windows in a row, the last being ``last``."""
     return RunEndedError(
         PodExit.DIVERGED,
         Ended.DIVERGED,
-        f"The model was not finite on this rank in {windows} windows in a row (the last is {last}): lower the learning "
-        "rate, clip gradients, or look for bad samples.",
+        f"The model of rank {rank} was not finite in {windows} windows in a row (the last is {last}): lower the "
+        "learning rate, clip gradients (clip_norm of session.step), or look for bad samples in what this rank reads.",
         Cause.APP,
         permanent=True,
         last_window=committed,

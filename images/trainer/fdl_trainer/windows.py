@@ -7,9 +7,10 @@ from functools import reduce
 from operator import or_
 
 from fdl_api import wire
+from fdl_api.reasons import Ended
 from fdl_trainer import guard, plan, tail
-from fdl_trainer.averaging import Share, Wire
-from fdl_trainer.ending import diverged, rolled_back
+from fdl_trainer.averaging import ModelChangedError, Share, Wire
+from fdl_trainer.ending import diverged, rolled_back, user_code
 from fdl_trainer.flight import Flight
 from fdl_trainer.groups import CollectiveFailedError, InterruptedCollectiveError
 from fdl_trainer.plan import Control
@@ -46,7 +47,10 @@ class Windows(Switching):
         again = course.sent is not None and course.work.batches > 0
         sent = course.sent if course.sent is not None else course.send()
         share = Share(sent.batches, sent.samples)
-        packed = self.packed = replica.pack(packed, share, keep_snapshot=self.overlap, again=again)
+        try:
+            packed = self.packed = replica.pack(packed, share, keep_snapshot=self.overlap, again=again)
+        except ModelChangedError as error:
+            raise user_code(Ended.SCRIPT_RAISED, f"Rank {self.loader.rank}: {error}") from error
         own = self._own_tail(sent)
         packed.write_tail(*(tail.encode(each, cohort.rank, len(cohort.members)) for each in (own, own.not_finite())))
         self._ahead = plan.overshoot(replica.control, self.uid, replica.spec)
@@ -158,15 +162,14 @@ class Windows(Switching):
 
     def _not_finite(self, window: int, sent: WindowWork, *, counted: bool, overwritten: bool) -> None:
         """Go on from the committed state after this rank's model was not finite; give up when it happens again."""
-        what, then = "model is", ", and its optimizer starts afresh"
+        rank, batches = self.loader.rank, sent.batches
+        what, then = f"the model of rank {rank} is", ", and its optimizer starts afresh"
         if self.replica.model.gradients is not None:
-            what, then = "gradients are", ""
-        log.warning(
-            "window %d: this rank's %s not finite; its %d batches do not count%s", window, what, sent.batches, then
-        )
+            what, then = f"the gradients of rank {rank} are", ""
+        log.warning("window %d: %s not finite; its %d batches do not count%s", window, what, batches, then)
         self._diverged += 1
         if self._diverged >= MAX_DIVERGED_WINDOWS:
-            raise diverged(self._diverged, window, self.replica.control.window)
+            raise diverged(rank, self._diverged, window, self.replica.control.window)
         self.replica.reset_optimizer()
         if not overwritten:
             self.replica.model.apply()

@@ -103,6 +103,17 @@ class TestGate:
         assert isinstance(refusal, wire.Refuse) and refusal.reason is reason
         assert "digits-cpu-0-1" in refusal.message
 
+    def test_a_member_with_another_dtype_is_told_the_parameter_both_types_and_what_to_do(self) -> None:
+        cohort = Cohort()
+        cohort.dial(0)
+        cohort.dial(1)
+        odd = cohort.dial(2, model_digest="bb", model=[wire.ParameterSpec(name="w", dtype="bfloat16", shape=[2])])
+        cohort.pass_time(0.4)
+        assert odd.refused is not None and odd.refused.permanent
+        assert odd.refused.message.startswith("rank 0 of digits-cpu-2-1 built a different model")
+        assert "entry 0 is w bfloat16[2] here and w float32[2] in the run" in odd.refused.message
+        assert "The model factory must not depend on the device" in odd.refused.message
+
     def test_a_refused_first_arrival_leaves_no_expectation_behind(self) -> None:
         cohort = Cohort()
         cohort.deliver(cohort.engine.agent_hello(agent_hello(0, run_uid="other"), cohort.now))

@@ -113,6 +113,26 @@ def test_what_the_guards_did_is_in_the_state_and_a_report_without_figures_does_n
     assert snapshot(engine).guard == guard
 
 
+@pytest.mark.parametrize(("slow_ms", "told"), [(0.0, False), (20.0, False), (1280.0, False), (2000.0, True)])
+def test_a_rank_a_hundred_times_slower_is_named_once_with_what_to_do(slow_ms: float, told: bool) -> None:
+    cohort = Cohort()
+    for ordinal in range(3):
+        cohort.dial(ordinal)
+    row = {"quota": 2, "batches": 2, "samples": 20, "compute_ms": 9, "data_wait_ms": 0, "share": 1}
+    speeds = {"m0.1/0": 20.0, "m1.1/0": slow_ms, "m2.1/0": 21.0}
+    said = []
+    for window in (1, 2):
+        ranks = [wire.RankWindow(uid=uid, ms_per_batch=ms * (1 + window / 99), **row) for uid, ms in speeds.items()]
+        full = wire.WindowCommitted(epoch=1, window=window, samples=20, data_epoch=0, ranks=ranks)
+        cohort.engine.progress.committed(full, 1.0)
+        said.append(snapshot(cohort.engine).notes)
+    assert said[0] == said[1], "no figure in it moves"
+    assert [note.startswith("rank 0 of digits-cpu-1-1 on node node1 takes more than 64 times") for note in said[0]] == (
+        [True] if told else []
+    )
+    assert not told or "fewer replicas in its entry of spec.cohorts" in said[0][0]
+
+
 def test_how_each_rank_keeps_its_data_is_in_the_state_with_its_figures() -> None:
     cohort = Cohort()
     for ordinal in range(3):

@@ -127,7 +127,9 @@ class TestStories:
         assert late.suspended and late.refused is None, "it is told, and not fenced"
         told = member(cohort, "m1.1")
         assert (told.state, told.reason) == ("suspended", Progress.STALLED)
-        assert "finished no batch for 20 s" in told.message and "delete its pod" in told.message
+        assert (
+            "Its rank 0 was alive and finished no batch for 20 s" in told.message and "delete its pod" in told.message
+        )
         for _ in range(20):
             cohort.window()
         assert snapshot(cohort.engine).window == 25 and uids(cohort) == ["m0.1/0", "m2.1/0"]

@@ -158,7 +158,9 @@ def test_a_dataset_smaller_than_the_wanted_members_is_refused_by_the_defaults_to
         members = [run.start_member(ordinal) for ordinal in range(2)]
         assert [member.wait() for member in members] == [PodExit.DATA] * 2, run.logs()
         words = members[0].words()
-        assert words.reason == Ended.DATASET_TOO_SMALL and "1 samples and the run wants 2 ranks" in words.message
+        assert words.reason == Ended.DATASET_TOO_SMALL and words.message.startswith(
+            "Rank cpu-0/0: the dataset of session.setup has 1 samples and the run wants 2 ranks"
+        )
 
 
 def test_a_script_that_exits_0_after_its_loop_sees_the_run_through(tmp_path: Path, zygote: Zygote) -> None:

@@ -110,6 +110,7 @@ class Loader:
         self._skip = skip
         self._wish = wish
         self._sharers = sharers
+        self.rank = rank
         self._seed = seed
         self._tensors = None if collate else tensors_of(dataset)
         self._resident: Resident | None = None
