@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from fdl_api import coverage
-from fdl_prober import kfd, pci
+from fdl_api.report import parse
+from fdl_prober import decide, kfd, pci
+
+from .stories import NOW, facts, seen
 
 DATA = Path(__file__).parent / "data"
 
@@ -196,6 +199,30 @@ def test_a_half_written_file_costs_its_own_device_only(tmp_path: Path, text: str
     assert "gfx942" in [device.arch for device in kfd.observe(tmp_path).devices]
 
 
+@pytest.mark.parametrize("text", ["", "heap_type", "heap_type 1\nsize_in_bytes", "heap_type 1\nsize_in_bytes 12x\n"])
+def test_a_half_written_memory_bank_costs_its_own_device_only(tmp_path: Path, text: str) -> None:
+    banks = node(tmp_path, 1, "simd_count 4\ngfx_target_version 90402\n") / "mem_banks/0"
+    banks.mkdir(parents=True)
+    (banks / "properties").write_text(text)
+    node(tmp_path, 2, "simd_count 4\ngfx_target_version 110000\n")
+    report = kfd.observe(tmp_path)
+    assert report.devices[-1].arch == "gfx1100"
+    assert len(report.devices) == 2 or "nodes/1" in report.error
+
+
+@pytest.mark.parametrize("missing", ["vendor", "class", "device"])
+def test_a_half_written_pci_device_costs_itself_only(tmp_path: Path, missing: str) -> None:
+    for address in ("0000:05:00.0", "0000:06:00.0"):
+        device = tmp_path / "bus/pci/devices" / address
+        device.mkdir(parents=True)
+        for name, text in (("vendor", "0x1002\n"), ("class", "0x120000\n"), ("device", "0x74a1\n")):
+            (device / name).write_text(text)
+    (tmp_path / "bus/pci/devices/0000:05:00.0" / missing).write_text("")
+    found = {gpu.address: gpu.identity for gpu in pci.gpus(tmp_path)}
+    assert found["0000:06:00.0"] == "1002:74a1"
+    assert found.get("0000:05:00.0") == ("1002:" if missing == "device" else None)
+
+
 def test_names_with_blanks_and_letters_of_any_alphabet(tmp_path: Path) -> None:
     node(tmp_path, 1, "simd_count 4\ngfx_target_version 90402\nlocation_id 1280\n")
     card = tmp_path / "bus/pci/devices/0000:05:00.0"
@@ -207,5 +234,9 @@ def test_names_with_blanks_and_letters_of_any_alphabet(tmp_path: Path) -> None:
 def test_two_hundred_devices(tmp_path: Path) -> None:
     for number in range(200):
         node(tmp_path, number, f"simd_count 4\ngfx_target_version 90402\nlocation_id {number << 8}\n")
-    found = kfd.observe(tmp_path).devices
-    assert len(found) == 200 and [device.index for device in found] == list(range(200))
+    report = kfd.observe(tmp_path)
+    assert [device.index for device in report.devices] == list(range(200))
+    labels, made = decide.desired(facts(seen(kfd=report, plugged={"amd": 200})), NOW)
+    assert labels["fdl.dev/count.amd"] == "200"
+    # All annotations of an object together may have 256 KiB.
+    assert parse(made.render()) == made and len(made.render().encode()) < 200_000

@@ -63,7 +63,7 @@ def arch(capability: Any) -> str:
 
 def pci(info: Any) -> str:
     """NVML writes an eight-digit domain and capitals, the kernel four digits and small letters."""
-    address = text(info.busId).lower() if info is not None else ""
+    address = text(optional(getattr, info, "busId")).lower()  # the binding decodes it when it is read
     return address[4:] if len(address) == len("00000000:00:00.0") else address
 
 
