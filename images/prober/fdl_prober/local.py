@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
+from pydantic import ValidationError
 
 from fdl_api.cluster import FdlCluster, FdlClusterSpec, Variant
 from fdl_api.labels import GPU_VENDORS
@@ -23,10 +24,16 @@ from fdl_prober.child import run_module
 from fdl_prober.facts import gather
 from fdl_prober.observe import Observer
 from fdl_prober.settings import Folder, Settings
+from fdl_prober.text import plain
 
 DEEP_SECONDS = 300.0
 OWN = "this-python"
 """Begin of the name of the variant that stands for the torch of this Python."""
+
+MAX_WORDS = 300
+_UNREADABLE = (OSError, ValueError, yaml.YAMLError, RecursionError)
+_NO_CLUSTER = (LookupError, TypeError, AttributeError)
+"""What YAML that is something else brings about; tags on values that they do not suit do so in PyYAML itself."""
 
 
 class UsageError(ValueError):
@@ -68,8 +75,16 @@ def cluster_spec(path: Path | None) -> FdlClusterSpec | None:
     try:
         content = yaml.safe_load(path.read_text())
         return FdlCluster.model_validate({"spec": (content or {})["spec"]}).spec
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} is no FdlCluster that can be used: {error}") from error
+    except (*_UNREADABLE, *_NO_CLUSTER) as error:
+        raise UsageError(f"{path} is no FdlCluster that can be used: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    """What is wrong, on one line: the last one is what ``fdl probe --local`` passes on."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
+    return plain(" ".join(str(error).split()), MAX_WORDS) or type(error).__name__
 
 
 def told(settings: Settings, options: argparse.Namespace) -> Settings:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from fdl_api.names import COORDINATOR_PORT
+from fdl_prober.text import plain
 
 LOADER = ""
 """In place of a driver root: the library that the loader finds, as runtimeClass ``nvidia`` arranges it."""
@@ -141,5 +142,5 @@ def local_from_env(env: Mapping[str, str]) -> Settings:
     Raises:
         SettingsError: a variable that is set cannot be used.
     """
-    settings = from_env({"FDL_NODE_NAME": platform.node() or "localhost"} | dict(env))
+    settings = from_env({"FDL_NODE_NAME": plain(platform.node()) or "localhost"} | dict(env))
     return settings if env.get("FDL_DRIVER_ROOT") else replace(settings, driver_roots=LOCAL_DRIVER_ROOTS)

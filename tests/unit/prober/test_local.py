@@ -74,6 +74,16 @@ def test_a_manifest_of_something_else_is_refused(tmp_path: Path, text: str) -> N
         local.cluster_spec(tmp_path / "cluster.yaml")
 
 
+@pytest.mark.parametrize(
+    "text", ["a: !!int ''", "a: !!timestamp x", "[1]", "spec: {variants: 3}", "spec: null", "a: \0", "[" * 3000]
+)
+def test_what_is_no_cluster_at_all_is_told_on_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.yaml").write_text(text)
+    with pytest.raises(local.UsageError, match=r"FdlCluster that can be used: .") as told:
+        local.cluster_spec(tmp_path / "cluster.yaml")
+    assert "\n" not in str(told.value) and len(str(told.value)) < 600
+
+
 def test_wrong_words_and_settings_are_exit_code_2(tmp_path: Path) -> None:
     assert survey("--cluster", str(tmp_path / "none")).returncode == 2
     assert survey("--colour").returncode == 2

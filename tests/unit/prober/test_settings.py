@@ -86,3 +86,8 @@ def test_a_machine_outside_of_a_cluster_is_named_after_its_host() -> None:
     assert settings.node == (platform.node() or "localhost")
     assert settings.driver_roots == LOCAL_DRIVER_ROOTS
     assert local_from_env({"FDL_NODE_NAME": "box", "FDL_DRIVER_ROOT": "/d"}).driver_roots == (LOADER, "/d")
+
+
+def test_the_name_of_a_host_may_be_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: b"box\xff\x1b[2J".decode(errors="surrogateescape"))
+    assert local_from_env({}).node == "box\ufffd[2J"
