@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import functools
+import json
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -100,6 +101,26 @@ async def test_transitions_are_events_and_people_can_read_the_object(bench: Benc
         check=True,
     )
     assert "new members are kept off" in shown.stdout and "VariantCoverage" in shown.stdout
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00", "9999-12-31T23:59:59-23:59"])
+async def test_a_node_that_says_nonsense_stops_neither_the_start_nor_the_table(bench: Bench, time: str) -> None:
+    """Labels and the report are data from outside: anybody who may change a node can write what they like."""
+    wish = {"variant": "x", "vendor": "intel", "image": "not-the-clusters:1", "fingerprint": "f"}
+    told = {"node": bench.namespace, "time": time, "ready": True, "deepWanted": [wish]}
+    tags = {"fdl.dev/arch.SM_90": "true", "fdl.dev/count.nvidia": "9" * 63, "fdl.dev/nccl.cuda": "9" * 63}
+    tags |= {f"fdl.dev/variant.v{number}": "covers" for number in range(40)}
+    await node(bench, {"metadata": {"labels": tags, "annotations": {"fdl.dev/report": json.dumps(told)}}})
+    async with operating(bench.server, bench.namespace):
+        found = await bench.until(lambda: row(bench), bool, "the node is not in the table")
+        assert not found.get("ready") and found["problems"][0]["check"] == "report-age"
+        text = json.dumps(told | {"time": datetime.datetime.now(datetime.UTC).isoformat()})
+        await node(bench, {"metadata": {"annotations": {"fdl.dev/report": text}}})
+        await bench.until(lambda: row(bench), lambda found: found.get("ready"), "a sound report does not count")
+        await set_quarantine(bench, {"nodes": [{"name": bench.namespace, "reason": "bad fan"}]})
+        await bench.until(lambda: confined(bench), bool, "the table stands still")
+        pods = await bench.call("GET", "/api/v1/pods", labelSelector="fdl.dev/role=deep-check")
+        assert not [pod for pod in pods["items"] if "not-the-clusters" in pod["spec"]["containers"][0]["image"]]
 
 
 async def test_many_changes_are_at_most_one_write_a_second(bench: Bench) -> None:
