@@ -1,5 +1,7 @@
 """Writes tables so that they can be copied and compared: no blanks at the ends of lines, no colours into a file."""
 
+import os
+import sys
 from collections.abc import Sequence
 
 import click
@@ -9,6 +11,16 @@ from rich.text import Text
 
 NARROW = 100
 """Characters below which columns stand close together."""
+
+
+IN_FILES = 200
+"""Characters of a line in a file or a pipe, where a folded name could not be searched for."""
+
+
+def pages() -> Console:
+    """Where pages go: as wide as the terminal, or as ``COLUMNS`` says, or as lines in a file may be."""
+    wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else IN_FILES
+    return Console(highlight=False, width=wide)
 
 
 def table(width: int) -> Table:

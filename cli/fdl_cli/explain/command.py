@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 from pydantic import ValidationError
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fdl_api.nodes import NodeRecord
@@ -20,7 +20,7 @@ from fdl_cli.explain.judge import CohortView, Run
 from fdl_cli.explain.resources import Space, space
 from fdl_cli.probe import rows
 from fdl_cli.probe import text as probe_text
-from fdl_cli.screen import emit
+from fdl_cli.screen import emit, pages
 
 MAX_ASKED: Final = 100
 """Nodes whose pods are read: one call each, so a large cluster is not read whole."""
@@ -53,7 +53,7 @@ def node_command(name: str, namespace: str, **where: str) -> None:
 
 
 def _told(page: Callable[[], Callable[[int], RenderableType]]) -> None:
-    console = Console(highlight=False)
+    console = pages()
     try:
         emit(console, page()(console.width))
     except AccessError as fault:

@@ -18,7 +18,7 @@ from fdl_cli import access
 from fdl_cli.access import Access, AccessError, ForbiddenError
 from fdl_cli.probe import local, text
 from fdl_cli.probe.rows import ProberPod, Survey, prober_pods, records, survey
-from fdl_cli.screen import emit
+from fdl_cli.screen import emit, pages
 
 IN_ORDER, PROBLEMS = 0, 1
 
@@ -56,7 +56,7 @@ def probe(
     Reads the labels and reports that the probers wrote, and FdlCluster/default. Ends with 0 when all nodes are ready
     and nothing is worse than a warning, else with 1.
     """
-    console = Console(highlight=False)
+    console = pages()
     try:
         if here:
             sys.exit(_here(console, cluster, as_json))

@@ -91,8 +91,8 @@ def _summary(facts: DeepFacts) -> str:
     bad = [f"device {device.index}: {device.error}" for device in facts.devices if not device.ok]
     if bad:
         return "; ".join(bad)
-    where = "in place of a simulated device" if facts.simulated else f"on {len(facts.devices)} device(s)"
-    return f"torch {facts.torch_version} ran a kernel {where}"
+    on = "on 1 device" if len(facts.devices) == 1 else f"on {len(facts.devices)} devices"
+    return f"torch {facts.torch_version} ran a kernel {'in place of a simulated device' if facts.simulated else on}"
 
 
 def judge(pod: FinishedPod, want: DeepWanted, now: datetime, before: DeepResult | None = None) -> DeepResult:

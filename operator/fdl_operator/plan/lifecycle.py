@@ -82,7 +82,8 @@ def start(draft: Draft) -> bool:
     formed = draft.conditions.get(ConditionType.FORMED)
     if formed is None or formed.reason != Progress.KEYS_LOST:
         draft.condition(ConditionType.FORMED, False, Progress.WAITING_FOR_MEMBERS, "the members start")
-    draft.event("AttemptStarted", f"attempt {draft.attempt} starts with {draft.wanted_total} members")
+    members = "member" if draft.wanted_total == 1 else "members"
+    draft.event("AttemptStarted", f"attempt {draft.attempt} starts with {draft.wanted_total} {members}")
     return True
 
 

@@ -63,7 +63,8 @@ def _placeable(draft: Draft) -> None:
     unscheduled = [pod for pod in living(draft) if pod.unschedulable and not pod.node]
     if unscheduled:
         found = waiting.trouble(unscheduled[0], draft.now)
-        sentence = f"{len(unscheduled)} pods find no place; {found.sentence if found else unscheduled[0].name}"
+        pods = "a pod finds" if len(unscheduled) == 1 else f"{len(unscheduled)} pods find"
+        sentence = f"{pods} no place; {found.sentence if found else unscheduled[0].name}"
         draft.condition(ConditionType.PLACEABLE, False, Progress.NOT_SCHEDULED, sentence)
         return
     draft.condition(ConditionType.PLACEABLE, True, Progress.AS_EXPECTED)

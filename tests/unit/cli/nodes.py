@@ -60,7 +60,7 @@ def gpu(name: str, age: float = 30.0, *checks: Check, count: int = 2, **tags: st
         for at in range(count)
     )
     drivers = {"nvidia": Driver(state="ready", version="580.12", runtime="13.0")}
-    good = Check(name="gpu-survey", severity="pass", message=f"{count} NVIDIA device(s)")
+    good = Check(name="gpu-survey", severity="pass", message=f"{count} NVIDIA devices")
     made = node(name, report(name, age, devices=devices, drivers=drivers, checks=(good, *checks)), **own | tags)
     made["status"]["allocatable"]["nvidia.com/gpu"] = str(count)
     return made

@@ -89,6 +89,14 @@ def test_devices_are_told_in_ranges_and_not_one_by_one() -> None:
     assert check.subject == "nvidia 0-199"
 
 
+@pytest.mark.parametrize(
+    ("archs", "told"), [((), "no devices"), (("sm_90",), "1 NVIDIA device"), (("sm_90", "sm_80"), "2 NVIDIA devices")]
+)
+def test_the_survey_counts_as_people_do(archs: tuple[str, ...], told: str) -> None:
+    node = facts(seen(nvml=nvidia(*archs))) if archs else facts(variants=(CPU,))
+    assert [check.message for check in of(node, "gpu-survey")] == [told]
+
+
 def test_the_product_behind_an_unknown_architecture_is_told_by_its_number() -> None:
     node = seen(nvml=device(nvidia(""), pci="0000:10:00.0"), pci=(PciGpu("0000:10:00.0", "nvidia", "10de:2335"),))
     assert any("10de:2335" in text for check in of(facts(node), "gpu-survey") for text in check.evidence.values())

@@ -119,7 +119,7 @@ def test_a_finished_pod_answers() -> None:
     assert got is not None
     assert (got.outcome, got.failures, got.image, got.time) == ("passed", 0, CPU.image, NOW)
     assert got.fingerprint == WANT.fingerprint
-    assert got.message == "torch 2.6.0 ran a kernel on 1 device(s)"
+    assert got.message == "torch 2.6.0 ran a kernel on 1 device"
 
 
 def test_a_wrong_kernel_is_a_failure() -> None:

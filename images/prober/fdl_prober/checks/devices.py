@@ -40,8 +40,8 @@ def _subject(vendor: str, devices: Iterable[Device]) -> str:
 def gpu_survey(facts: Facts) -> Iterator[Check]:
     """Which devices work; a device without a known architecture cannot be matched with a variant."""
     counts = ", ".join(f"{len(facts.of(vendor))} {_BRAND[vendor]}" for vendor in facts.vendors)
-    kind = "simulated device(s)" if facts.simulated else "device(s)"
-    yield catalogue.GPU_SURVEY.passed(f"{counts or 'no'} {kind}")
+    kind = "device" if sum(len(facts.of(vendor)) for vendor in facts.vendors) == 1 else "devices"
+    yield catalogue.GPU_SURVEY.passed(f"{counts or 'no'} {'simulated ' if facts.simulated else ''}{kind}")
     for vendor in facts.vendors:
         unknown = [device for device in facts.of(vendor) if not device.arch]
         if unknown:

@@ -114,7 +114,7 @@ def test_one_node_shows_devices_host_and_what_passed() -> None:
     assert "nvidia 1  NVIDIA H200  sm_90  141 GiB  0000:c1:00.0" in told
     assert "driver    nvidia 580.12, runtime 13.0" in told
     assert "network   eth0 10.0.0.3 25000 Mbit/s" in told
-    assert "PASS  gpu-survey  -      2 NVIDIA device(s)" in told
+    assert "PASS  gpu-survey  -      2 NVIDIA devices" in told
     assert told.count("no kernels") == 1
 
 
