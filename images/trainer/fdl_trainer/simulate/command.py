@@ -107,4 +107,6 @@ def _elche(knobs: tuple[str, ...]) -> ElcheSpec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise ValueError(f"spec.elche has no field {where}; see spec.elche in docs/reference/fdlrun.md") from error
         raise ValueError(f"spec.elche.{where}: {first['msg']}") from error

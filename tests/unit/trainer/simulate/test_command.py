@@ -30,6 +30,7 @@ def test_it_prints_a_page_for_people_or_json() -> None:
         (["1:2", "--event", "death:2@w5"], "the event 'death' in window 5 is of rank 2, and there are only 2 from the"),
         (["1:2", "--elche", "anchor=0"], "spec.elche.anchor: Input should be greater than or equal to 1"),
         (["1:2", "--elche", "anchor"], "'anchor' is no knob"),
+        (["1:2", "--elche", "anhcor=3"], "spec.elche has no field anhcor"),
         (["1:2", "--elche", "guard=nobody"], "spec.elche.guard"),
     ],
 )
