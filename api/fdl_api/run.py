@@ -52,6 +52,7 @@ from fdl_api.spec_workload import (
     GitSource,
     ImageSource,
     KeyRef,
+    RankSpans,
     Resources,
     RevisionSource,
     Source,
@@ -60,6 +61,7 @@ from fdl_api.spec_workload import (
     VolumeSource,
 )
 
+_NONE_SPANS: Final = "self.cohorts.all(c, c.rankSpans == 'device')"
 _CEILINGS: Final = "self.cohorts.map(c, has(c.maxReplicas) ? c.maxReplicas : c.replicas)"
 
 
@@ -99,6 +101,18 @@ class FdlRunSpec(Model):
             "spec.elche.maxAnchor: with average gradients a window is one step, whose batch grows with the anchor; set "
             "maxAnchor to 64 or less, or use a sync mode",
             field_path=".elche.maxAnchor",
+        ),
+        Rule(
+            f"{_NONE_SPANS} || self.mode.startsWith('cpu-')",
+            "spec.cohorts[].rankSpans: a rank that spans its member averages in the host's memory; use 'device', or a "
+            "mode that starts with cpu-",
+            field_path=".mode",
+        ),
+        Rule(
+            f"{_NONE_SPANS} || (self.elche.average != 'gradients' && !has(self.elche.averageStateEvery))",
+            "spec.cohorts[].rankSpans: a rank that spans its member averages parameters only; use 'device', or set "
+            "spec.elche.average to parameters and leave averageStateEvery out",
+            field_path=".elche",
         ),
         Rule(
             f"{_CEILINGS}.sum() >= 1",
@@ -266,6 +280,7 @@ __all__ = [
     "Mode",
     "NetworkSpec",
     "ObjectMeta",
+    "RankSpans",
     "RankStatus",
     "RefusalStatus",
     "Resources",

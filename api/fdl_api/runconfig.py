@@ -9,7 +9,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from fdl_api.run import CheckpointSpec, ElcheSpec, FailurePolicySpec, JoinSpec, Mode
+from fdl_api.run import CheckpointSpec, ElcheSpec, FailurePolicySpec, JoinSpec, Mode, RankSpans
 
 
 class Resolved(BaseModel):
@@ -26,9 +26,15 @@ class CohortConfig(Resolved):
     min_replicas: int
     max_replicas: int
     devices_per_replica: int
+    rank_spans: RankSpans = RankSpans.DEVICE
     replicas: int | None = Field(default=None, description="Members that the run wants; minReplicas when unset.")
     nccl: str | None = Field(default=None, description="NCCL or RCCL major.minor in NCCL modes.")
     allow_simulated: bool = False
+
+    @property
+    def ranks_per_replica(self) -> int:
+        """Ranks of a member."""
+        return self.devices_per_replica if self.rank_spans is RankSpans.DEVICE else 1
 
 
 class ScriptConfig(Resolved):

@@ -1,5 +1,6 @@
 """FdlRun spec, first half: what is trained, by whom, on what data, and where the result goes."""
 
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
@@ -26,6 +27,13 @@ MAX_COHORT_NAME: Final = 20
 AbsolutePath = Annotated[str, Field(min_length=2, max_length=512, pattern=r"^/(.*[^/])$")]
 RelativePath = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^/].*$")]
 FileKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+
+
+class RankSpans(StrEnum):
+    """What one rank trains on."""
+
+    DEVICE = "device"
+    MEMBER = "member"
 
 
 class Resources(Model):
@@ -271,6 +279,11 @@ class Cohort(Model):
     )
     devices_per_replica: int = Field(
         default=1, ge=1, le=16, description="Devices of a member, one rank each. For vendor cpu: ranks of a member."
+    )
+    rank_spans: RankSpans = Field(
+        default=RankSpans.DEVICE,
+        description="What one rank trains on: its own device with a whole model, or all devices of its member, over "
+        "which the script shards the model (FSDP2). member needs a CPU mode.",
     )
     device_resource: LabelKey | None = Field(
         default=None,

@@ -106,7 +106,7 @@ class Seat:
 
 def seats_of(cohort: CohortConfig) -> int:
     """Ranks that the spec wants of a cohort."""
-    return (cohort.min_replicas if cohort.replicas is None else cohort.replicas) * cohort.devices_per_replica
+    return (cohort.min_replicas if cohort.replicas is None else cohort.replicas) * cohort.ranks_per_replica
 
 
 def seat_number(cohorts: Sequence[CohortConfig], place: tuple[str, int], local_rank: int) -> int:
@@ -120,8 +120,8 @@ def seat_number(cohorts: Sequence[CohortConfig], place: tuple[str, int], local_r
     before = 0
     for cohort in cohorts:
         if cohort.name == place[0]:
-            inside = place[1] * cohort.devices_per_replica + local_rank
-            fits = 0 <= inside < seats_of(cohort) and local_rank < cohort.devices_per_replica
+            inside = place[1] * cohort.ranks_per_replica + local_rank
+            fits = 0 <= inside < seats_of(cohort) and local_rank < cohort.ranks_per_replica
             return before + inside if fits else -1
         before += seats_of(cohort)
     return -1

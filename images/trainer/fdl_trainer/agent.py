@@ -17,12 +17,14 @@ from pathlib import Path
 
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended, Refusal
+from fdl_api.run import RankSpans
 from fdl_api.runconfig import MemberEnv
 from fdl_api.termination import Cause, Saved, Termination, parse
 from fdl_api.version import VERSION, WIRE_VERSION
 from fdl_api.wire import AgentHello, Device, Leave, RankExited, Refuse
 from fdl_trainer import devices as hardware
 from fdl_trainer.agentlink import AgentLink
+from fdl_trainer.inner.place import Place
 from fdl_trainer.member import ConfigurationError, Member, from_environment
 from fdl_trainer.preflight import preflight
 from fdl_trainer.verdict import RankEnd, member_end, rank_end
@@ -48,6 +50,8 @@ class _Rank:
     pid: int
     result_file: Path
     oom_kills: int
+    inner: int = 0
+    """Number of the process in a rank that spans several devices; 0 leads."""
     forced: bool = False
     collateral: bool = False
 
@@ -61,6 +65,8 @@ class Agent:
     environment: Mapping[str, str]
     link: AgentLink
     offered: list[Device]
+    spanned: list[Device] = field(default_factory=list)
+    """Devices that the only rank spans besides the offered one."""
     ranks: dict[int, _Rank] = field(default_factory=dict)
     ends: list[RankEnd] = field(default_factory=list)
     leave_deadline: float | None = None
@@ -74,6 +80,8 @@ class Agent:
             return early
         for device in self.offered:
             self._start(device)
+        for inner, device in enumerate(self.spanned, start=1):
+            self._start(device, inner)
         while self.ranks:
             self._wait(0.2)
             refused = self.link.state.refused
@@ -116,9 +124,9 @@ class Agent:
         self.environment = {**self.environment, **choice.environment}
         return None
 
-    def _start(self, device: Device) -> None:
-        local_rank = device.index
-        result = self.scratch / f"rank-{local_rank}.json"
+    def _start(self, device: Device, inner: int = 0) -> None:
+        local_rank = self.offered[0].index if inner else device.index
+        result = self.scratch / f"rank-{device.index}.json"
         environment = {
             **self.environment,
             **hardware.visible(self.environment, device),
@@ -126,10 +134,17 @@ class Agent:
             MemberEnv.MEMBER_UID: self.member.uid,
             RESULT_FILE_VARIABLE: str(result),
             "PYTHONUNBUFFERED": "1",
+            **self._place(inner),
         }
         pid = self._spawn(environment)
-        log.info("rank %d started as process %d", local_rank, pid)
-        self.ranks[pid] = _Rank(local_rank, pid, result, oom_kills())
+        log.info("rank %d%s started as process %d", local_rank, f", process {inner} of it," if inner else "", pid)
+        self.ranks[pid] = _Rank(local_rank, pid, result, oom_kills(), inner)
+
+    def _place(self, inner: int) -> dict[str, str]:
+        """Where a process stands in a rank that spans the member; nothing where a rank is one process."""
+        if not spans(self.member):
+            return {}
+        return Place(inner, 1 + len(self.spanned), self.scratch / "inner-store").environment()
 
     def _spawn(self, environment: dict[str, str]) -> int:
         command = [sys.executable, "-m", "fdl_trainer.rank"]
@@ -154,9 +169,13 @@ class Agent:
                 self._ended(rank, os.waitstatus_to_exitcode(status))
 
     def _ended(self, rank: _Rank, status: int) -> None:
+        leads = any(not each.inner for each in self.ranks.values())
+        if rank.inner and not leads:
+            return  # with the process that led its rank, whose end says all
         words = rank.result_file.read_text() if rank.result_file.is_file() else None
         end = RankEnd(
             local_rank=rank.local_rank,
+            inner=rank.inner,
             status=status,
             result=parse(words),
             out_of_memory=status == -signal.SIGKILL and oom_kills() > rank.oom_kills,
@@ -170,7 +189,8 @@ class Agent:
         log.info("rank %d ended: %s (%s)", rank.local_rank, termination.message, code.name)
         if not end.collateral:
             self.link.send(self._exit_report(end, termination))
-        if code not in (PodExit.DONE, PodExit.LEFT) and self.ranks:
+        well = code in (PodExit.DONE, PodExit.LEFT)
+        if not well or spans(self.member):
             self._kill_all(collateral=True)  # all ranks of a dead rank's member are dead to the others
 
     def _given_up(self, rank: _Rank) -> str:
@@ -199,7 +219,8 @@ class Agent:
             self.leave_deadline = time.monotonic() + budget
             self.link.send(Leave(reason=Ended.PREEMPTED))
         for rank in self.ranks.values():
-            os.kill(rank.pid, signal.SIGTERM)
+            if not rank.inner:  # else it goes when its leader has
+                os.kill(rank.pid, signal.SIGTERM)
 
     def _watch_deadlines(self) -> None:
         now = time.monotonic()
@@ -250,6 +271,11 @@ def refusal_end(refused: Refuse) -> tuple[Termination, PodExit]:
     return words, PodExit.REFUSED
 
 
+def spans(member: Member) -> bool:
+    """Whether the member's only rank spans all its devices."""
+    return any(item.name == member.cohort and item.rank_spans is RankSpans.MEMBER for item in member.config.cohorts)
+
+
 def leave_budget(grace_seconds: float) -> float:
     """Seconds that ranks get of the pod's grace: all but a margin for the last words (a fifth, at most 5 s)."""
     return max(0.5, grace_seconds - min(5.0, grace_seconds / 5))
@@ -295,14 +321,15 @@ def live(environment: Mapping[str, str]) -> tuple[Termination, PodExit]:
         if cohort is None:
             raise ConfigurationError(f"{MemberEnv.COHORT} is {member.cohort!r}, which is no cohort of this run.")
         image = hardware.software()
-        offered, image = hardware.offer(cohort, image)
-        offered = hardware.shared(offered, member.cpu_millicores)
+        found, image = hardware.offer(cohort, image)
+        ranks = 1 if spans(member) else len(found)
+        offered = hardware.shared(found[:ranks], member.cpu_millicores)
     except (ConfigurationError, RuntimeError, ValueError) as error:
         words = Termination(cause=Cause.INFRASTRUCTURE, reason=Ended.INTERNAL, message=str(error)[:1024])
         return words, PodExit.INTERNAL
     with tempfile.TemporaryDirectory(prefix="fdl-agent-") as scratch:
         link = AgentLink(member.endpoint, hello_of(member, offered, image))
-        agent = Agent(member, Path(scratch), dict(environment), link, offered)
+        agent = Agent(member, Path(scratch), dict(environment), link, offered, found[ranks:])
         try:
             return agent.run()
         finally:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -38,8 +38,15 @@ from fdl_trainer.saving import FAILED_KEY, Saver, problem_with
 from fdl_trainer.signature import dataset_signature, model_signature
 from fdl_trainer.solo import SOLO_UID, SoloLine
 
+if TYPE_CHECKING:  # else only where a rank spans several devices: its import takes a second
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from fdl_trainer.inner.leader import Leader
+
 log = logging.getLogger(__name__)
 
+Shard = Callable[[nn.Module, "DeviceMesh"], object]
+"""Shards a model in place over a mesh."""
 DEFAULT_KEEP = 3
 DEFAULT_INTERVAL_SECONDS = 300.0
 
@@ -65,24 +72,33 @@ class Job:
     seed: int
     collate: Callable[[list[Any]], Any] | None
     reading: Reading = field(default_factory=Reading)
+    shard: Shard | None = None
 
 
 def assemble(
-    job: Job, member: Member | None, device: torch.device, solo_directory: Path | None
+    job: Job, member: Member | None, device: torch.device, solo_directory: Path | None, leader: "Leader | None" = None
 ) -> tuple[Loop, nn.Module]:
     """Build model, optimizer, replicated state and line; nothing is dialled yet.
+
+    Args:
+        job: what to train.
+        member: this rank's place in a run; None: alone.
+        device: of the rank.
+        solo_directory: where a rank alone keeps checkpoints.
+        leader: of a rank that spans several devices: model and batches stay in the host's memory then.
 
     Raises:
         RunEndedError: the dataset, the model or a checkpoint cannot be used.
     """
     samples = _checked_samples(job, member)
+    device = device if leader is None else torch.device("cpu")
     loader = _loader(job, member, samples, device)
     torch.manual_seed(job.seed)
     model = job.model().to(device)
-    optimizer = job.optimizer(model.parameters())
+    optimizer = job.optimizer(model.parameters()) if leader is None else leader.build(model, job.optimizer)
     try:
         model_digest, specs = model_signature(model)
-        state = _state(model, optimizer, member, device)
+        state = _state(model, optimizer, member, device, leader)
     except ValueError as error:
         raise user_code(Ended.SCRIPT_RAISED, f"The script's model cannot be trained by fdl: {error}") from error
     directory = _directory(member, solo_directory)
@@ -135,13 +151,18 @@ def assemble(
 
 
 def _state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, member: Member | None, device: torch.device
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    member: Member | None,
+    device: torch.device,
+    leader: "Leader | None",
 ) -> ModelState:
     """The committed state, not captured yet."""
     mode = member.config.mode if member else Mode.CPU_CADENCE
     knobs = member.config.elche if member else ElcheSpec()
     try:
-        return build(model, optimizer, knobs, mode, device, sharers=_sharers(member))
+        make = ModelState if leader is None else leader.state
+        return build(model, optimizer, knobs, mode, device, sharers=_sharers(member), make=make)
     except UnsupportedModelError as error:
         raise user_code(Ended.SCRIPT_RAISED, str(error)) from error
     except NotEnoughMemoryError as error:
@@ -177,7 +198,7 @@ def _sharers(member: Member | None) -> int:
     """Ranks that share the memory of this one's container."""
     if member is None:
         return 1
-    return max((item.devices_per_replica for item in member.config.cohorts if item.name == member.cohort), default=1)
+    return max((item.ranks_per_replica for item in member.config.cohorts if item.name == member.cohort), default=1)
 
 
 def _load(loader: Loader, reserved_bytes: int) -> str:
@@ -296,14 +317,14 @@ def _checked_samples(job: Job, member: Member | None) -> int:
 
 
 def ranks_wanted(cohorts: Iterable[CohortConfig]) -> int:
-    """Ranks that a run's spec asks for: devices of all wanted members.
+    """Ranks that a run's spec asks for, of all wanted members.
 
     Not the fewest that it would go on with: minReplicas is 0 and join.minMembers 1 by default, so that these say
     nothing about a dataset that is too small for the members which the user asked for. Nor the most that a cohort may
     be scaled to.
     """
     return sum(
-        (item.min_replicas if item.replicas is None else item.replicas) * item.devices_per_replica for item in cohorts
+        (item.min_replicas if item.replicas is None else item.replicas) * item.ranks_per_replica for item in cohorts
     )
 
 

@@ -17,6 +17,7 @@ from fdl_trainer import early
 from fdl_trainer import member as members
 from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.heap import keep_freed
+from fdl_trainer.inner.place import place_here
 from fdl_trainer.session import Session
 from fdl_trainer.threads import threads_here
 
@@ -103,8 +104,15 @@ def _session(inside: bool) -> Session:
     if not inside:
         directory = os.environ.get(SOLO_DIRECTORY_VARIABLE)
         return Session(None, Path(directory) if directory else None)
-    torch.set_num_threads(threads_here())
-    session = Session(members.from_environment())
+    place = place_here()
+    if place is None:
+        torch.set_num_threads(threads_here())
+        session = Session(members.from_environment())
+    else:
+        from fdl_trainer.inner.sessions import session_of  # noqa: PLC0415 - FSDP2 takes a second to import
+
+        torch.set_num_threads(threads_here(ranks=place.size))
+        session = session_of(members.from_environment(), place)
     keep_freed(session.device)
     return session
 

@@ -8,6 +8,7 @@ import logging
 import os
 import runpy
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from fdl_api.termination import Cause, Termination
 from fdl_trainer import early
 from fdl_trainer.agent import RESULT_FILE_VARIABLE
 from fdl_trainer.ending import MAX_MESSAGE, MAX_TRACEBACK, RunEndedError, user_code
+from fdl_trainer.inner.place import COMPANION_SECONDS, place_here
 from fdl_trainer.member import ConfigurationError, from_environment
 
 log = logging.getLogger(__name__)
@@ -192,6 +194,8 @@ def main() -> None:
         Path(target).write_text(words.render())
     sys.stdout.flush()
     sys.stderr.flush()
+    if code not in (PodExit.DONE, PodExit.LEFT) and place_here() is not None:
+        time.sleep(COMPANION_SECONDS)
     os._exit(int(code))
 
 

@@ -27,7 +27,7 @@ from torch import nn
 from fdl_api import wire
 from fdl_api.reasons import Ended
 from fdl_api.termination import Saved
-from fdl_trainer.assembly import Job, Reading, assemble, place_of
+from fdl_trainer.assembly import Job, Reading, Shard, assemble, place_of
 from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.fit import Accumulator, Loss
 from fdl_trainer.loader import Batch, DataError
@@ -87,6 +87,7 @@ class Session:
         workers: int = 0,
         on_sample_error: Literal["raise", "skip"] = "raise",
         resident: bool | None = None,
+        shard: Shard | None = None,
     ) -> None:
         """Build model and optimizer, check the dataset, and ask the coordinator for a place.
 
@@ -103,17 +104,23 @@ class Session:
                 out and count it.
             resident: keep the whole dataset on the rank's device. None: tensors are, if memory allows; other datasets
                 are read anew in each pass, since their samples may differ (augmentation).
+            shard: ``shard(model, mesh)`` shards the model in place with FSDP2's ``fully_shard`` where a rank spans the
+                devices of its member (docs/tasks/shard.md); not called elsewhere.
         """
-        if self._loop is not None:
+        if self._model is not None:
             raise user_code(Ended.SCRIPT_RAISED, "session.setup was called twice; a script trains one model in a run.")
-        job = Job(
-            model, optimizer, dataset, batch_size, epochs, seed, collate, Reading(workers, on_sample_error, resident)
-        )
-        self._loop, self._model = assemble(job, self._member, self.device, self._solo_directory)
+        reading = Reading(workers, on_sample_error, resident)
+        self._begin(Job(model, optimizer, dataset, batch_size, epochs, seed, collate, reading, shard))
+
+    def _begin(self, job: Job) -> None:
+        self._loop, self._model = self._assemble(job)
         self._optimizer = self._loop.replica.optimizer
         self._loop.leaving = self._leave_asked
         self._accumulator = Accumulator(self._model, self.device, place_of(self._member))
         self._loop.cohort.line.start()
+
+    def _assemble(self, job: Job) -> tuple[Loop, nn.Module]:
+        return assemble(job, self._member, self.device, self._solo_directory)
 
     @property
     def model(self) -> nn.Module:
@@ -162,8 +169,8 @@ class Session:
         try:
             for batch in loop.batches():
                 self._batch, self._taken, self._left = batch, 0, False
-                yield batch.data
-                if loop.replica.model.gradients is not None:
+                yield self._hand_out(batch)
+                if self._steps_once:
                     self._require_one_step()
         except DataError as error:
             self._ended = user_code(Ended.SCRIPT_RAISED, str(error), data=True)
@@ -173,6 +180,15 @@ class Session:
             raise
         self._batch = None
         self.complete = True
+
+    def _hand_out(self, batch: Batch) -> Any:
+        """What the script is given of a batch."""
+        return batch.data
+
+    @property
+    def _steps_once(self) -> bool:
+        """Whether each batch is to be given to :meth:`step`, or to :meth:`skip`, once."""
+        return self._need(self._loop).replica.model.gradients is not None
 
     def report(self, loss: torch.Tensor) -> None:
         """Report a batch's mean loss. It stays on its device; nothing waits for it before the window's end."""
@@ -358,15 +374,18 @@ class Session:
 
     def _evaluate(self, loop: Loop, evaluation: Evaluation) -> None:
         loop.cohort.line.pulse.phase = wire.Phase.EVALUATE
+        figures = self._figures(evaluation)
+        self.metrics = {str(name): float(value) for name, value in figures.items()}
+        loop.cohort.line.send(wire.Evaluated(metrics=self.metrics), sticky="evaluated")
+
+    def _figures(self, evaluation: Evaluation) -> dict[str, float]:
         was_training = self.model.training
         self.model.eval()
         try:
             with torch.no_grad():
-                figures = evaluation(self.model)
+                return evaluation(self.model)
         finally:
             self.model.train(was_training)
-        self.metrics = {str(name): float(value) for name, value in figures.items()}
-        loop.cohort.line.send(wire.Evaluated(metrics=self.metrics), sticky="evaluated")
 
     @staticmethod
     def _need(value: T | None) -> T:

@@ -36,7 +36,8 @@ def model_signature(model: torch.nn.Module) -> tuple[str, list[ParameterSpec]]:
         if is_sharded(tensor):
             raise ValueError(
                 f"the model's {name} is a part of a sharded tensor (DTensor, e.g. by FSDP2's fully_shard): each rank "
-                "of fdl holds the whole model; give session.setup the model as it is before it is sharded"
+                "of fdl is given the whole model; leave it whole, or shard it by the argument shard of session.setup, "
+                "where spec.cohorts[].rankSpans is member (docs/tasks/shard.md)"
             )
         specs.append(ParameterSpec(name=name, dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape)))
     return digest(specs), specs

@@ -23,6 +23,7 @@ class RankEnd:
         collateral: this agent killed it because the member was over: another of its ranks had ended, or ``given_up``.
         given_up: why the coordinator gave this member up, if the agent killed the rank for that.
         done: the coordinator's Done that the member had already heard, if any.
+        inner: number of the process in a rank that spans several devices; 0 leads.
     """
 
     local_rank: int
@@ -33,6 +34,13 @@ class RankEnd:
     collateral: bool = False
     given_up: str = ""
     done: Done | None = None
+    inner: int = 0
+
+    @property
+    def who(self) -> str:
+        """Subject of a sentence."""
+        whole = f"Rank {self.local_rank}"
+        return f"{whole}, in its process {self.inner}," if self.inner else whole
 
 
 def member_end(ends: Sequence[RankEnd]) -> tuple[Termination, PodExit]:
@@ -68,7 +76,7 @@ def rank_end(end: RankEnd) -> tuple[Termination, PodExit]:
             end,
             Cause.APP,
             Ended.SCRIPT_EXITED,
-            f"Rank {end.local_rank} ended with code {end.status} without a word, before the run was complete: "
+            f"{end.who} ended with code {end.status} without a word, before the run was complete: "
             "something in the script ends the process directly (os._exit, or a library); let fdl_trainer.run return.",
             permanent=True,
         ),
@@ -81,7 +89,7 @@ def _signalled(end: RankEnd) -> tuple[Termination, PodExit]:
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
     if end.forced:
         text = (
-            f"Rank {end.local_rank} had not left when its time was over and was killed; its unfinished window is "
+            f"{end.who} had not left when its time was over and was killed; its unfinished window is "
             "trained again by the others. Give the members a longer terminationGracePeriodSeconds."
         )
         return _words(end, Cause.PREEMPTION, Ended.LEFT, text, saved=Saved.INCOMPLETE), PodExit.TERMINATED
@@ -89,18 +97,17 @@ def _signalled(end: RankEnd) -> tuple[Termination, PodExit]:
         return _by_agent(end)
     if end.out_of_memory:
         text = (
-            f"Rank {end.local_rank} was killed by the kernel for memory: raise the cohort's memory limit or make the "
-            "batch smaller."
+            f"{end.who} was killed by the kernel for memory: raise the cohort's memory limit or make the batch smaller."
         )
         return _words(end, Cause.APP, Ended.OUT_OF_MEMORY, text), PodExit.KILLED
     if number == signal.SIGKILL:
-        text = f"Rank {end.local_rank} was killed by SIGKILL from outside; a successor takes the member's place."
+        text = f"{end.who} was killed by SIGKILL from outside; a successor takes the member's place."
         return _words(end, Cause.INFRASTRUCTURE, Ended.KILLED, text), PodExit.KILLED
     if number == signal.SIGTERM:
-        text = f"Rank {end.local_rank} was ended by SIGTERM before it could leave in order."
+        text = f"{end.who} was ended by SIGTERM before it could leave in order."
         return _words(end, Cause.PREEMPTION, Ended.LEFT, text, saved=Saved.INCOMPLETE), PodExit.TERMINATED
     text = (
-        f"Rank {end.local_rank} was ended by {name}: native code of torch, of a driver or of a library of the script "
+        f"{end.who} was ended by {name}: native code of torch, of a driver or of a library of the script "
         "failed; see the pod's log."
     )
     return _words(end, Cause.INFRASTRUCTURE, Ended.KILLED, text), PodExit.INTERNAL
@@ -108,7 +115,7 @@ def _signalled(end: RankEnd) -> tuple[Termination, PodExit]:
 
 def _by_agent(end: RankEnd) -> tuple[Termination, PodExit]:
     """A rank that this agent killed, and why."""
-    killed = f"Rank {end.local_rank} was killed by this member's own agent"
+    killed = f"{end.who} was killed by this member's own agent"
     if end.given_up:
         return _words(end, Cause.FENCED, Ended.FENCED, f"{killed}: {end.given_up}"[:1024]), PodExit.FENCED
     text = f"{killed}: another rank of the member had ended, and a member lives or dies as a whole."
@@ -118,7 +125,7 @@ def _by_agent(end: RankEnd) -> tuple[Termination, PodExit]:
 def _after_done(end: RankEnd, done: Done, how: str) -> tuple[Termination, PodExit]:
     code = PodExit(done.exit_code) if done.exit_code in PodExit.__members__.values() else PodExit.INTERNAL
     cause = Cause.COMPLETE if code is PodExit.DONE else Cause.PREEMPTION
-    text = f"{done.message or 'The run ended'}. Rank {end.local_rank} {how}."
+    text = f"{done.message or 'The run ended'}. {end.who} {how}."
     return _words(end, cause, done.reason or Ended.COMPLETED, text), code
 
 

@@ -51,6 +51,7 @@ def run_config(run: RunRecord, spec: FdlRunSpec, *, attempt: int, must_resume: b
                 min_replicas=cohort.min_replicas,
                 max_replicas=cohort.ceiling,
                 devices_per_replica=cohort.devices_per_replica,
+                rank_spans=cohort.rank_spans,
                 replicas=members[cohort.name],
                 nccl=versions.get(cohort.name) or None,
                 allow_simulated=cohort.allow_simulated,

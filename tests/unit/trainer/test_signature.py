@@ -76,7 +76,7 @@ def sharded() -> Iterator[torch.Tensor]:
 def test_a_sharded_model_is_refused_with_the_parameters_name(sharded: torch.Tensor) -> None:
     model = torch.nn.Linear(2, 4)
     model.weight = torch.nn.Parameter(sharded)
-    with pytest.raises(ValueError, match=r"the model's weight is a part of a sharded tensor .*fully_shard.*before"):
+    with pytest.raises(ValueError, match=r"the model's weight is a part of a sharded .*fully_shard.*argument shard"):
         model_signature(model)
 
 

@@ -1,6 +1,7 @@
 """A run's :class:`ModelState`: its settings, the place of its buffers, and the check that they fit."""
 
 import inspect
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -24,6 +25,7 @@ def build(
     device: torch.device,
     *,
     sharers: int = 1,
+    make: Callable[[nn.Module, Averaging, torch.device, torch.optim.Optimizer], ModelState] = ModelState,
 ) -> ModelState:
     """The state of a model that is on its device.
 
@@ -36,6 +38,7 @@ def build(
         mode: the run's mode.
         device: the model's device.
         sharers: ranks that share the host's memory.
+        make: makes it.
 
     Raises:
         UnsupportedModelError: the model cannot be averaged, or the optimizer cannot step with a mean gradient.
@@ -59,7 +62,7 @@ def build(
     )
     count = elements(inventory.floating)
     memory.require(count, need, free_bytes(place, sharers), free_bytes(device) if staged else None)
-    return ModelState(model, averaging, place, optimizer)
+    return make(model, averaging, place, optimizer)
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
