@@ -88,7 +88,7 @@ def _devices(hello: AgentHello, cohort: CohortConfig, config: RunConfig, who: st
 
 def _nccl(hello: AgentHello, cohort: CohortConfig, config: RunConfig, who: str) -> Refuse | None:
     """What an NCCL mode asks of a member beyond the vendor."""
-    way_out = "set spec.mode to 'cpu-cadence' or 'cpu-sync'"
+    way_out = "set spec.mode to 'cpu-cadence' or 'cpu-sync' in a new run"
     where = f"{who} on {hello.host}"
     if any(device.vendor == "cpu" for device in hello.devices):
         return refuse(

@@ -31,7 +31,7 @@ def lasted(death: Death, pod: PodRecord | None, ended: float, *, committed: bool
     """Whether a holder was worth its seat, so that what came before it does not count any more.
 
     Work alone proves nothing for one that was given up: a node that starves its members lets each of them commit a
-    window or two between two silences.
+    window or two between two silences. Time proves nothing for one that was refused: building the model may take long.
 
     Args:
         death: how it ended.
@@ -39,7 +39,7 @@ def lasted(death: Death, pod: PodRecord | None, ended: float, *, committed: bool
         ended: when it ended (seconds since 1970).
         committed: it has committed a window with work of its own.
     """
-    return _steady(pod, ended) or (committed and not death.given_up)
+    return not death.refused and (_steady(pod, ended) or (committed and not death.given_up))
 
 
 def _steady(pod: PodRecord | None, ended: float) -> bool:
@@ -149,9 +149,16 @@ def too_many_dead(draft: Draft) -> str:
 
 
 def is_parked(draft: Draft, seat: Seat, death: Death) -> bool:
-    """Whether a refused seat has had as many tries as the app budget allows; it then stays empty."""
+    """Whether a refused seat has had as many tries as the app budget allows; it then stays empty.
+
+    What a member's image or devices are refused for is billed to infrastructure, where a seat may have died before for
+    other reasons: there the tries in a row that did not last are what counts.
+    """
     entry = draft.counters.get(seat)
-    return death.refused and entry is not None and entry.app > draft.spec.failure_policy.budgets.app
+    if not death.refused or entry is None:
+        return False
+    tries = entry.app if death.cause is Cause.APP else entry.in_a_row
+    return tries > draft.spec.failure_policy.budgets.app
 
 
 def due(entry: SeatCounters | None, death: Death | None, pod: PodRecord | None, limits: Limits, now: float) -> float:

@@ -190,6 +190,19 @@ class TestRefusedForGood:
         sent = world.stream.sent
         assert sent is not None and sent.wanted_members == 2
 
+    def test_what_is_billed_to_infrastructure_is_not_tried_endlessly_either(self) -> None:
+        world = World(failurePolicy={"budgets": {"app": 2}}).started()
+        words = said(Cause.INFRASTRUCTURE, Refusal.VENDOR_MISMATCH, "member has no real device", permanent=True)
+        for incarnation in (1, 2, 3):
+            assert world.status.phase != "Failed"
+            for ordinal in (0, 1):
+                world.running(member_name(ordinal, incarnation)).ended(member_name(ordinal, incarnation), 79, words)
+            world.settle()
+            world.step(30)
+        failed = world.condition("Failed")
+        assert world.status.phase == "Failed" and failed.reason == "VendorMismatch"
+        assert "2 seats are refused for good" in failed.message and "no real device" in failed.message
+
     def test_its_deaths_do_not_use_up_the_budget_of_the_others(self) -> None:
         world = self.world()
         self.refuse(world, 1)

@@ -88,7 +88,7 @@ def interface_of(address: str) -> str | None:
 
 def refusal(version: tuple[int, ...] | None, device: torch.device, who: str) -> str | None:
     """Why this rank cannot take part in an nccl mode, as a sentence; None when it can."""
-    way_out = "set spec.mode to 'cpu-cadence' or 'cpu-sync'"
+    way_out = "set spec.mode to 'cpu-cadence' or 'cpu-sync' in a new run"
     if device.type != "cuda":
         return f"{who} trains on {device.type} and spec.mode is an nccl mode, which needs a device: {way_out}."
     if version is None:
