@@ -237,6 +237,7 @@ def test_quarantine_and_a_lost_cluster_object_do_not_disturb_a_run(
     window = training(kube.wait_window(namespace, name, 2, seconds=120))["window"]
     before = {pod.spec.node_name: pod for pod in kube.live_pods(namespace, name)}
     assert set(before) == {"fast", "medium", "slow"}
+    fleet.wait_condition(kube, "NetworkPolicyEnforced", "True", seconds=90)
 
     fleet.patch(kube, {"quarantine": {"nodes": [{"name": "slow", "reason": "a noisy fan"}]}})
     found = fleet.wait_problem(kube, "slow", "quarantine", "in quarantine: a noisy fan")
