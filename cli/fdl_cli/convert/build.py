@@ -187,6 +187,11 @@ def _cluster(setup: Setup, wishes: Wishes, made: Manifests) -> dict[str, Any]:
     spec: dict[str, Any] = {"variants": variants} if variants else {}
     if fabric := _fabric(setup.machines, made.notes.append):
         spec["fabric"] = fabric
+        if bare := [machine.name for machine in setup.machines if not machine.interface]:
+            made.todo.append(
+                f"interface of {', '.join(bare)}: name it in FdlCluster spec.fabric, since their entries have no "
+                "nccl_socket_ifname and an NCCL mode over several nodes needs one on each (FabricUnknown)"
+            )
     return {"apiVersion": API, "kind": "FdlCluster", "metadata": {"name": "default"}, "spec": spec}
 
 

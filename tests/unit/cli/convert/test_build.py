@@ -235,6 +235,12 @@ def test_one_interface_is_one_group_and_several_are_one_for_each_host(monkeypatc
         "nodeSelector": {"kubernetes.io/hostname": "B_1"},
         "socketInterface": "ib0",
     }
+    assert not any("nccl_socket_ifname" in each for each in [*same.todo, *other.todo])
+
+
+def test_hosts_without_an_interface_beside_others_are_named() -> None:
+    result = made(workers(A + ", nccl_socket_ifname: eth0", "host: B_1, local_devices: [0]"))
+    assert [each for each in result.todo if "nccl_socket_ifname" in each and each.startswith("interface of B_1:")]
 
 
 def test_no_field_is_written_that_this_release_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
