@@ -240,7 +240,16 @@ def test_no_field_of_a_cluster_status_is_pruned(crds: ApiServer) -> None:
                 "simulated": True,
                 "ready": True,
                 "reportTime": "2026-01-02T03:04:05Z",
-                "problems": [{"check": "driver", "severity": "error", "message": "m", "remedy": "r"}],
+                "problems": [
+                    {
+                        "check": "driver",
+                        "reason": "not-loaded",
+                        "severity": "error",
+                        "class": "permanent",
+                        "message": "m",
+                        "remedy": "r",
+                    }
+                ],
             }
         ],
     }

@@ -99,6 +99,18 @@ REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
     ),
     # --- cohorts
     (
+        "one rank over all devices and NCCL",
+        (("spec.mode", "nccl-cadence"), ("spec.cohorts.0.rankSpans", "member")),
+        "spec.cohorts[].rankSpans: a rank that spans its member averages in the host's memory; use 'device', or a "
+        "mode that starts with cpu-",
+    ),
+    (
+        "one rank over all devices and gradients",
+        (("spec.mode", "cpu-sync"), ("spec.elche.average", "gradients"), ("spec.cohorts.0.rankSpans", "member")),
+        "spec.cohorts[].rankSpans: a rank that spans its member averages parameters only; use 'device', or set "
+        "spec.elche.average to parameters and leave averageStateEvery out",
+    ),
+    (
         "no-member",
         (("spec.cohorts.0.replicas", 0),),
         "spec.cohorts: no cohort may have a member; set replicas or maxReplicas",
@@ -466,6 +478,7 @@ FROZEN: list[tuple[str, Any]] = [
     ("spec.cohorts.1", None),
     ("spec.cohorts.0.vendor", "amd"),
     ("spec.cohorts.0.devicesPerReplica", 1),
+    ("spec.cohorts.0.rankSpans", "member"),
     ("spec.cohorts.0.deviceResource", "nvidia.com/mig-1g.5gb"),
     ("spec.cohorts.0.variant", "auto"),
     ("spec.cohorts.0.image", None),
