@@ -98,5 +98,8 @@ async def run_module(module: str, *arguments: str, limit_seconds: float) -> Ende
             process.kill()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _REAP_SECONDS)
+        # Pipes that somebody else keeps open, or of which nobody reads the rest, stay ours otherwise until they are
+        # collected, one look after the other. asyncio has no public way to close them.
+        process._transport.close()  # type: ignore[attr-defined]
     lines = errors.result().decode(errors="replace").strip().splitlines()
     return Ended(code=process.returncode, output=output.result(), error=lines[-1] if lines else "")

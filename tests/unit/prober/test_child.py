@@ -1,6 +1,7 @@
 """Looks in processes of their own: whatever such a process does is an answer."""
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -27,6 +28,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return write
 
 
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def test_an_answer_and_the_last_line_of_errors(module: Make) -> None:
     module("import sys\nprint('yes ' + sys.argv[1])\nprint('a\\nb', file=sys.stderr)\nsys.exit(3)\n")
     assert await run_module("looked", "x", limit_seconds=60) == Ended(3, b"yes x\n", "b")
@@ -42,6 +47,26 @@ async def test_one_that_writes_without_end_is_killed_and_not_kept(module: Make, 
 async def test_one_that_stopped_itself_is_killed_at_its_limit(module: Make) -> None:
     module("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
     assert await run_module("looked", limit_seconds=1) == Ended(None)
+
+
+async def test_pipes_that_others_keep_open_are_closed_with_the_look(module: Make, tmp_path: Path) -> None:
+    module(f"""
+import os, pathlib, time
+if pid := os.fork():
+    pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(pid))
+else:
+    time.sleep(60)
+""")
+    await run_module("looked_for_nothing", limit_seconds=60)  # what the loop itself opens once
+    before = _open_files()
+    gc.disable()
+    try:
+        assert await run_module("looked", limit_seconds=2) == Ended(None)
+        await asyncio.sleep(0)
+        assert _open_files() == before
+    finally:
+        gc.enable()
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 async def test_a_system_without_room_for_a_process_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
