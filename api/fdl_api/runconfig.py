@@ -36,6 +36,11 @@ class CohortConfig(Resolved):
         """Ranks of a member."""
         return self.devices_per_replica if self.rank_spans is RankSpans.DEVICE else 1
 
+    @property
+    def wanted_ranks(self) -> int:
+        """Ranks that the run wants of the cohort."""
+        return (self.min_replicas if self.replicas is None else self.replicas) * self.ranks_per_replica
+
 
 class ScriptConfig(Resolved):
     """How a member starts the user's script."""
@@ -75,6 +80,10 @@ class RunConfig(Resolved):
     must_resume: bool = Field(
         default=False, description="The run has progress: a member without a valid checkpoint must not start afresh."
     )
+
+    def cohort(self, name: str) -> CohortConfig | None:
+        """The cohort of this name, if the run has one."""
+        return next((cohort for cohort in self.cohorts if cohort.name == name), None)
 
 
 class MemberEnv:

@@ -65,7 +65,7 @@ def check_agent(hello: AgentHello, config: RunConfig, seats: SeatBook) -> Refuse
             f"{who} is incarnation {hello.incarnation} of {hello.cohort}-{hello.ordinal}, whose place a newer "
             "incarnation has: it must end.",
         )
-    cohort = next((item for item in config.cohorts if item.name == hello.cohort), None)
+    cohort = config.cohort(hello.cohort)
     if cohort is None:
         names = ", ".join(item.name for item in config.cohorts)
         return refuse(Refusal.UNKNOWN_COHORT, f"{who} says it is of cohort {hello.cohort!r}; this run has: {names}.")

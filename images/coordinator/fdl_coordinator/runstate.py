@@ -25,7 +25,7 @@ from fdl_coordinator.epochs import EpochBook, Planned
 from fdl_coordinator.forming import SLOW_SECONDS, Failures
 from fdl_coordinator.rendezvous import Rendezvous
 from fdl_coordinator.report import Progress
-from fdl_coordinator.seats import GONE, RankSeat, Seat, SeatBook, SeatState, seats_of
+from fdl_coordinator.seats import GONE, RankSeat, Seat, SeatBook, SeatState
 from fdl_coordinator.stalling import WindowTimes
 
 ENDED = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUSPENDED)
@@ -46,7 +46,7 @@ class RunState:
         self.config = config
         self.generation = generation
         self.seats = SeatBook()
-        self.epochs = EpochBook(generation, sum(map(seats_of, config.cohorts)))
+        self.epochs = EpochBook(generation, sum(cohort.wanted_ranks for cohort in config.cohorts))
         self.store = Rendezvous()
         self.progress = Progress(config, generation)
         self.outcome = Outcome.WAITING

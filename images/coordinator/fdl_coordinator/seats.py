@@ -104,11 +104,6 @@ class Seat:
         return len(self.ranks) == wanted and all(rank.connected for rank in self.ranks.values())
 
 
-def seats_of(cohort: CohortConfig) -> int:
-    """Ranks that the spec wants of a cohort."""
-    return (cohort.min_replicas if cohort.replicas is None else cohort.replicas) * cohort.ranks_per_replica
-
-
 def seat_number(cohorts: Sequence[CohortConfig], place: tuple[str, int], local_rank: int) -> int:
     """Number of a rank's seat in the run, the same for all holders; -1 when the spec wants no such seat.
 
@@ -121,9 +116,9 @@ def seat_number(cohorts: Sequence[CohortConfig], place: tuple[str, int], local_r
     for cohort in cohorts:
         if cohort.name == place[0]:
             inside = place[1] * cohort.ranks_per_replica + local_rank
-            fits = 0 <= inside < seats_of(cohort) and local_rank < cohort.ranks_per_replica
+            fits = 0 <= inside < cohort.wanted_ranks and local_rank < cohort.ranks_per_replica
             return before + inside if fits else -1
-        before += seats_of(cohort)
+        before += cohort.wanted_ranks
     return -1
 
 

@@ -273,7 +273,8 @@ def refusal_end(refused: Refuse) -> tuple[Termination, PodExit]:
 
 def spans(member: Member) -> bool:
     """Whether the member's only rank spans all its devices."""
-    return any(item.name == member.cohort and item.rank_spans is RankSpans.MEMBER for item in member.config.cohorts)
+    cohort = member.config.cohort(member.cohort)
+    return cohort is not None and cohort.rank_spans is RankSpans.MEMBER
 
 
 def leave_budget(grace_seconds: float) -> float:
@@ -317,7 +318,7 @@ def live(environment: Mapping[str, str]) -> tuple[Termination, PodExit]:
     """Run one member, from its environment to its last words."""
     try:
         member = from_environment(environment)
-        cohort = next((item for item in member.config.cohorts if item.name == member.cohort), None)
+        cohort = member.config.cohort(member.cohort)
         if cohort is None:
             raise ConfigurationError(f"{MemberEnv.COHORT} is {member.cohort!r}, which is no cohort of this run.")
         image = hardware.software()

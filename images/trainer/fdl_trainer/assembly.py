@@ -198,7 +198,8 @@ def _sharers(member: Member | None) -> int:
     """Ranks that share the memory of this one's container."""
     if member is None:
         return 1
-    return max((item.ranks_per_replica for item in member.config.cohorts if item.name == member.cohort), default=1)
+    cohort = member.config.cohort(member.cohort)
+    return cohort.ranks_per_replica if cohort is not None else 1
 
 
 def _load(loader: Loader, reserved_bytes: int) -> str:
@@ -323,9 +324,7 @@ def ranks_wanted(cohorts: Iterable[CohortConfig]) -> int:
     nothing about a dataset that is too small for the members which the user asked for. Nor the most that a cohort may
     be scaled to.
     """
-    return sum(
-        (item.min_replicas if item.replicas is None else item.replicas) * item.ranks_per_replica for item in cohorts
-    )
+    return sum(item.wanted_ranks for item in cohorts)
 
 
 def _data_digest(job: Job) -> str:
