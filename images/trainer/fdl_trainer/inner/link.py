@@ -43,11 +43,6 @@ class Link:
         self.device = device
         self._control: dist.ProcessGroup | None = None
 
-    @property
-    def leads(self) -> bool:
-        """Whether this process leads."""
-        return self.place.rank == 0
-
     def form(self) -> None:
         """Meet the other processes.
 

@@ -80,7 +80,9 @@ class _SpanningSession(Session):
         torch.autograd.backward(value * self._slice.weight)
         optimizer_step(self.model, self.optimizer, clip_norm=clip_norm)
         self._taken += 1
-        return self._link.mean(value * self._slice.weight)
+        mean = self._link.mean(value * self._slice.weight)
+        self.report(mean)
+        return mean
 
     def skip(self, reason: str) -> None:
         """Refused: the processes of a rank could disagree about it.
@@ -140,19 +142,6 @@ class LeadingSession(_SpanningSession):
         self._link.send(slices)
         return self._take(slices[0])
 
-    def step(
-        self,
-        loss: Loss,
-        *,
-        clip_norm: float | None = None,
-        micro_batch: int | None = None,
-        scaler: torch.amp.GradScaler | None = None,
-    ) -> torch.Tensor:
-        """As there."""
-        value = super().step(loss, clip_norm=clip_norm, micro_batch=micro_batch, scaler=scaler)
-        self.report(value)
-        return value
-
     def _evaluate(self, loop: Loop, evaluation: Evaluation) -> None:
         self._link.send(messages.Evaluate())
         super()._evaluate(loop, evaluation)
@@ -176,27 +165,33 @@ class FollowingSession(_SpanningSession):
         self._model = sharded(model, shard, self._link)
         self._optimizer = job.optimizer(self._model.parameters())
         self._shards = Shards(self._model)
-        self._serve(messages.Ready)
+        ready = self._serve(messages.Ready)
+        assert isinstance(ready, messages.Ready)
+        torch.manual_seed(ready.seed + self._link.place.rank)
+
+    @property
+    def _told(self) -> Slice:
+        return self._slice or _BEFORE
 
     @property
     def progress(self) -> float:
         """As the leader said with the batch in hand."""
-        return self._slice.progress if self._slice is not None else 0.0
+        return self._told.progress
 
     @property
     def samples(self) -> float:
         """Likewise."""
-        return self._slice.samples if self._slice is not None else 0.0
+        return self._told.samples
 
     @property
     def rank(self) -> int:
         """Place of the member in its epoch, likewise."""
-        return self._slice.rank if self._slice is not None else 0
+        return self._told.rank
 
     @property
     def world_size(self) -> int:
         """Ranks of the epoch, likewise."""
-        return self._slice.world_size if self._slice is not None else 1
+        return self._told.world_size
 
     @property
     def is_writer(self) -> bool:
@@ -251,8 +246,6 @@ class FollowingSession(_SpanningSession):
         while True:
             message = self._link.receive()
             if until and isinstance(message, until):
-                if isinstance(message, messages.Ready):
-                    torch.manual_seed(message.seed + self._link.place.rank)
                 return message
             self._do(message)
 
@@ -302,6 +295,8 @@ def _slices(data: Any, samples: int, size: int) -> Iterator[tuple[Any, float]]:
         start += count
 
 
+_BEFORE = Slice(None, 0.0, progress=0.0, samples=0.0, rank=0, world_size=1)
+"""What holds between batches."""
 _NO_SHARD = (
     "spec.cohorts[].rankSpans is member, and session.setup has no shard: give it shard=lambda model, mesh: "
     "fully_shard(model, mesh=mesh), or set rankSpans to device."
