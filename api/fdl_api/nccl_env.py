@@ -25,6 +25,9 @@ VISIBLE: Final = (
 CONF_FILES: Final = ("/etc/nccl.conf", "~/.nccl.conf")
 """Where NCCL looks for variables that the environment does not have; NCCL_CONF_FILE replaces the second."""
 
+OWN: Final = {"NCCL_NVLS_ENABLE": "0"}
+"""What members set where the run says nothing else (docs/concepts/groups.md), and which can be in the way as well."""
+
 _FAMILIES: Final = {"AF_INET": ".", "AF_INET6": ":"}
 """Address families of NCCL_SOCKET_FAMILY, with the separator of their addresses."""
 

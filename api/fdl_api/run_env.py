@@ -11,12 +11,10 @@ from typing import Any, Final
 from fdl_api.checks.model import plain
 from fdl_api.checks.software import NCCL_ENVIRONMENT
 from fdl_api.names import TRAINER_CONTAINER
-from fdl_api.nccl_env import Trouble, troubles
+from fdl_api.nccl_env import OWN, Trouble, troubles
 from fdl_api.report import Check
 from fdl_api.run import Cohort, FdlRunSpec, Vendor
 
-OWN: Final = {"NCCL_NVLS_ENABLE": "0"}
-"""What members set where the run says nothing else (docs/concepts/groups.md), and which can be in the way as well."""
 _ANY_MODE: Final = frozenset({"visible-devices"})
 """Findings that are none of NCCL's, so that they count in all modes."""
 MAX_VALUE: Final = 64

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch._C import _distributed_c10d as c10d
 
+from fdl_api import nccl_env
 from fdl_trainer import variant
 from fdl_trainer.groups.contract import (
     CollectiveFailedError,
@@ -65,7 +66,7 @@ def settings(environment: Mapping[str, str], interface: str | None) -> dict[str,
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
         "TORCH_NCCL_PROPAGATE_ERROR": "0",
     }
-    defaults = {"NCCL_NVLS_ENABLE": "0"}
+    defaults = dict(nccl_env.OWN)
     if interface is not None:
         defaults["NCCL_SOCKET_IFNAME"] = f"={interface}"
     return {**{key: value for key, value in defaults.items() if key not in environment}, **forced}
