@@ -204,7 +204,8 @@ NCCL_ENVIRONMENT: Final = CheckInfo(
             "permanent",
             "variables ask for what others forbid (NCCL_NET=IB with NCCL_IB_DISABLE=1, NCCL_ALGO=NVLS with "
             "NCCL_NVLS_ENABLE=0), so that NCCL does not start",
-            "Remove one of the two variables that the message names.",
+            "Remove one of the two variables that the message names; one that is fdl's own is overridden by an entry "
+            "in spec.trainer.env.",
         ),
         Finding(
             "wrong-interface",
