@@ -12,7 +12,7 @@ from fdl_operator.act import Actor, ConflictError
 from fdl_operator.client import ApiError, Client, Throttle
 from fdl_operator.deepcheck import DeepChecks
 from fdl_operator.keeper import ClusterKeeper
-from fdl_operator.model import ObjectKind, RunKey, RunRecord, Snapshot, StreamView, Wake, WriteStatus
+from fdl_operator.model import ObjectKind, PodRecord, RunKey, Snapshot, StreamView, Wake, WriteStatus
 from fdl_operator.plan import plan
 from fdl_operator.plan.cluster import ClusterRecord
 from fdl_operator.policies import Door, Policies
@@ -85,16 +85,16 @@ class Engine:
                 # The newer version comes by the watch; should it have come already, look again at once.
                 logger.debug("%s", conflict)
                 self.queue.add_after(key, 0.5)
-        self._tend_stream(snapshot.run)
-        self._try_policy(snapshot)
+        self._tend_stream(snapshot)
 
     # --- streams ---
 
     def _put_stream(self, uid: str, view: StreamView, wake: bool) -> None:
         self.store.put_stream(uid, view, plan=wake)
 
-    def _tend_stream(self, run: RunRecord) -> None:
+    def _tend_stream(self, snapshot: Snapshot) -> None:
         """Dial the newest coordinator as soon as it has an address; hang up when there is none to come."""
+        run = snapshot.run
         key = run.key
         keys = self.store.keys.get(run.uid)
         pod = next(
@@ -120,6 +120,8 @@ class Engine:
                 generation=pod.incarnation,
             )
         )
+        if self._settings.in_pod and (ObjectKind.NETWORK_POLICY, names.network_policy(run.name)) in snapshot.owned:
+            self._try_policy(run.uid, pod)
 
     def _end_stream(self, key: RunKey) -> None:
         uid = self._targets.pop(key, None)
@@ -129,16 +131,11 @@ class Engine:
 
     # --- NetworkPolicies ---
 
-    def _try_policy(self, snapshot: Snapshot) -> None:
+    def _try_policy(self, run_uid: str, coordinator: PodRecord) -> None:
         """Try the run's NetworkPolicy while its coordinator answers."""
-        run = snapshot.run
-        view = self.store.stream(run.uid)
-        policy = (ObjectKind.NETWORK_POLICY, names.network_policy(run.name))
-        pod = next((pod for pod in snapshot.pods if pod.name == run.status.coordinator.pod_name), None)
-        if not self._settings.in_pod or not view.connected or not view.closed_port or policy not in snapshot.owned:
-            return
-        if pod is not None and pod.ip and pod.node and not pod.ended:
-            self._policies.ensure(Door(run.uid, pod.node, pod.ip, view.closed_port))
+        view = self.store.stream(run_uid)
+        if view.connected and view.closed_port and coordinator.node:
+            self._policies.ensure(Door(run_uid, coordinator.node, coordinator.ip, view.closed_port))
 
     def _policy_tried(self, node: str, enforced: bool) -> None:
         if self.store.policies.get(node) is not enforced:
