@@ -68,6 +68,8 @@ class Draft:
     parked: set[Seat] = field(default_factory=set)
     """Seats that are given up because the coordinator refuses each incarnation."""
     give_up: str = ""
+    forbidden: str = ""
+    """Why the run's environment lets no pod start, as sentences; empty when nothing is in the way."""
     applies: list[Action] = field(default_factory=list)
     creates: list[Action] = field(default_factory=list)
     deletes: list[Action] = field(default_factory=list)

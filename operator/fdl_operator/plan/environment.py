@@ -7,22 +7,17 @@ from fdl_operator.plan.draft import Draft
 
 
 def describe(draft: Draft) -> None:
-    """The condition EnvironmentSound, for runs with devices."""
+    """The condition EnvironmentSound, for runs with devices, and why the run must not start (``draft.forbidden``).
+
+    A run that has started is left alone: its members know better than a rule that came with a newer operator.
+    """
     if all(cohort.vendor is Vendor.CPU for cohort in draft.spec.cohorts):
         return
     checks = run_env.found(draft.spec)
     if not checks:
         draft.condition(ConditionType.ENVIRONMENT_SOUND, True, Progress.AS_EXPECTED)
         return
-    reason = Ended.ENVIRONMENT_FORBIDDEN if forbidden(draft) else Progress.ENVIRONMENT_DOUBTFUL
+    if draft.attempt == 0:
+        draft.forbidden = " | ".join(run_env.sentence(check) for check in checks if check.severity == "fail")
+    reason = Ended.ENVIRONMENT_FORBIDDEN if draft.forbidden else Progress.ENVIRONMENT_DOUBTFUL
     draft.condition(ConditionType.ENVIRONMENT_SOUND, False, reason, " | ".join(map(run_env.sentence, checks)))
-
-
-def forbidden(draft: Draft) -> str:
-    """Why a run must not start, as sentences; empty when nothing forbids it.
-
-    A run that has started is left alone: its members know better than a rule that came with a newer operator.
-    """
-    if draft.attempt > 0:
-        return ""
-    return " | ".join(run_env.sentence(check) for check in run_env.found(draft.spec) if check.severity == "fail")

@@ -6,7 +6,7 @@ from fdl_api.reasons import ConditionType, Ended
 from fdl_api.run import MemberPhase
 from fdl_api.termination import Cause
 from fdl_api.wire import Outcome
-from fdl_operator.plan import budgets, environment, waiting
+from fdl_operator.plan import budgets, waiting
 from fdl_operator.plan.coordinator import lost
 from fdl_operator.plan.draft import Draft, seat_name
 from fdl_operator.plan.members import living
@@ -65,8 +65,8 @@ def _result_due(draft: Draft) -> float:
 
 def _fatal(draft: Draft) -> Verdict | None:
     """Faults after which no try can succeed: a broken script is a failed run, not a crash loop."""
-    if sentence := environment.forbidden(draft):
-        return Verdict(False, Ended.ENVIRONMENT_FORBIDDEN, sentence)
+    if draft.forbidden:
+        return Verdict(False, Ended.ENVIRONMENT_FORBIDDEN, draft.forbidden)
     for pod in () if draft.has_progress else living(draft):
         if (found := waiting.trouble(pod, draft.now)) is not None and found.permanent:
             return Verdict(False, found.reason, found.sentence)
