@@ -43,15 +43,17 @@ def variants(spec: FdlClusterSpec) -> tuple[Variant, ...]:
 
 def sentences(rows: Iterable[QuarantineStatus]) -> dict[str, str]:
     """Why each node in quarantine gets no new member, without times that move by themselves."""
-    return {row.name: row.reason + (f" (until {row.until})" if row.until else "") for row in rows}
+    return {row.name: _sentence(row) for row in rows}
 
 
 def confined(rows: Iterable[QuarantineStatus]) -> dict[str, Check]:
     """The finding about each node in quarantine."""
-    listed = list(rows)
-    why = sentences(listed)
-    reasons = {row.name: "by-people" if row.source == "spec" else "deep-checks" for row in listed}
-    return {name: QUARANTINE.found(reasons[name], f"in quarantine: {text}") for name, text in why.items()}
+    return {
+        row.name: QUARANTINE.found(
+            "by-people" if row.source == "spec" else "deep-checks", f"in quarantine: {_sentence(row)}"
+        )
+        for row in rows
+    }
 
 
 def cluster_of(
@@ -74,3 +76,7 @@ def cluster_of(
         spec.fabric.groups,
         spec.defaults.tolerations,
     )
+
+
+def _sentence(row: QuarantineStatus) -> str:
+    return row.reason + (f" (until {row.until})" if row.until else "")

@@ -11,7 +11,7 @@ from fdl_api.reasons import ClusterCondition, ClusterReason
 
 _SEE_PROBERS: Final = "See that the prober's DaemonSet runs: kubectl get pods -A -l fdl.dev/role=prober."
 
-CONDITIONS: Final[Mapping[ClusterCondition, tuple[Finding, ...]]] = {
+CONDITIONS: Final[Mapping[str, tuple[Finding, ...]]] = {
     ClusterCondition.NODES_READY: (
         Finding(ClusterReason.NO_REPORTS, "unknown", "transient", "no node has a report", _SEE_PROBERS),
         Finding(
@@ -154,10 +154,7 @@ CONDITIONS: Final[Mapping[ClusterCondition, tuple[Finding, ...]]] = {
 
 def finding(condition: str, reason: str) -> Finding | None:
     """What is fixed about a reason of a condition; ``None`` where all is well, or where this release knows neither."""
-    for kind, entries in CONDITIONS.items():
-        if kind == condition:
-            return next((entry for entry in entries if entry.reason == reason), None)
-    return None
+    return next((entry for entry in CONDITIONS.get(condition, ()) if entry.reason == reason), None)
 
 
 def joined(seen: str, entry: Finding | None) -> str:
