@@ -16,6 +16,10 @@ from fdl_api.run import Condition, ObjectMeta, Toleration
 from fdl_api.run_status import Count, Name, Sentence, Time
 
 MAX_NODES = 5000
+MAX_ARCHS = 16
+MAX_VARIANTS = 32
+MAX_VERSION = 32
+"""What the row of a node has room for: entries, and characters of a version."""
 
 
 class RunDefaults(Model):
@@ -125,12 +129,14 @@ class NodeStatus(StatusModel):
     name: Name = Field(description="Name of the node.")
     vendor: Literal["nvidia", "amd", "mixed", "none"] = Field(default="none", description="Vendor of its devices.")
     devices: Count = Field(default=0, description="Devices found.")
-    archs: tuple[Arch, ...] = Field(default=(), max_length=16, description="Their architectures.")
-    nccl: dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=32)]] = Field(
-        default_factory=dict, max_length=32, description="NCCL or RCCL major.minor by variant that loads one there."
+    archs: tuple[Arch, ...] = Field(default=(), max_length=MAX_ARCHS, description="Their architectures.")
+    nccl: dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=MAX_VERSION)]] = Field(
+        default_factory=dict,
+        max_length=MAX_VARIANTS,
+        description="NCCL or RCCL major.minor by variant that loads one there.",
     )
     variants: tuple[Annotated[str, Field(max_length=63)], ...] = Field(
-        default=(), max_length=32, description="Variants that cover all its devices."
+        default=(), max_length=MAX_VARIANTS, description="Variants that cover all its devices."
     )
     simulated: bool = Field(default=False, description="Whether its devices are simulated.")
     ready: bool = Field(default=False, description="Whether new members may be placed there.")
@@ -221,7 +227,10 @@ class FdlCluster(Model):
 
 
 __all__ = [
+    "MAX_ARCHS",
     "MAX_NODES",
+    "MAX_VARIANTS",
+    "MAX_VERSION",
     "Arch",
     "AutomaticQuarantine",
     "ClusterSummary",

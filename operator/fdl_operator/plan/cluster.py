@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from fdl_api import coverage, labels
 from fdl_api import report as reports
 from fdl_api.cluster import (
+    MAX_ARCHS,
+    MAX_NODES,
+    MAX_VARIANTS,
+    MAX_VERSION,
     ClusterSummary,
     FdlClusterSpec,
     FdlClusterStatus,
@@ -21,11 +25,6 @@ from fdl_operator.plan import conditions, quarantine, table
 from fdl_operator.plan.findings import Seen, devices
 
 COVERING = ("covers", "verified", "simulated")
-MAX_NODES = 5000
-MAX_ARCHS = 16
-MAX_VARIANTS = 32
-MAX_VERSION = 32
-"""What a row of the table has room for (:class:`fdl_api.cluster.NodeStatus`)."""
 
 
 @dataclass(frozen=True, slots=True)
