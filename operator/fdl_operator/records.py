@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from fdl_api import labels
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
+from fdl_api.names import TRAINER_CONTAINER
 from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_operator import clock
 from fdl_operator.build.pods import PLACEMENT, VARIANT
@@ -19,7 +20,7 @@ MAX_TEXT: Final = 1000
 MAX_SAVE_NOW: Final = 64
 MAX_MOUNTS: Final = 8
 MAX_NAME: Final = 80
-MAIN_CONTAINERS: Final = ("trainer", "coordinator")
+MAIN_CONTAINERS: Final = (TRAINER_CONTAINER, "coordinator")
 
 
 def run_record(item: dict[str, Any]) -> RunRecord:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from fdl_api import not_yet
 from fdl_api.cluster import FdlCluster
+from fdl_api.names import TRAINER_CONTAINER
 from fdl_api.run import FdlRun
 from fdl_api.spec_workload import MAX_COHORTS
 from fdl_cli.convert.arguments import arguments
@@ -252,7 +253,7 @@ def _cohort(part: Group, env: list[dict[str, str]] | None) -> dict[str, Any]:
     if part.torch is not None and part.torch.known:
         cohort["variant"] = part.torch.name
     if env:
-        cohort["podTemplate"] = {"spec": {"containers": [{"name": "trainer", "env": env}]}}
+        cohort["podTemplate"] = {"spec": {"containers": [{"name": TRAINER_CONTAINER, "env": env}]}}
     return cohort
 
 
