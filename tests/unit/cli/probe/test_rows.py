@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from fdl_api.checks import conditions as catalogue
 from fdl_api.checks.conditions import finding, joined
 from fdl_api.report import Check, DeepFacts, Device
-from fdl_cli.probe.rows import Problem, Survey, natural, prober_pods, records, span, survey
+from fdl_cli.probe.rows import CONDITIONS, Problem, Survey, natural, prober_pods, records, span, survey
 
 from ..nodes import CONTROL_PLANE, NOW, cluster, cpu, gpu, node, report
 
@@ -126,6 +127,11 @@ def test_conditions_that_say_more_than_the_nodes_are_told() -> None:
         ("FabricKnown", "warn"),
         ("ClocksAgree", "warn"),
     ]
+
+
+@pytest.mark.parametrize("kind", CONDITIONS)
+def test_a_condition_that_is_false_is_as_bad_as_the_catalogue_says(kind: str) -> None:
+    assert {entry.severity for entry in catalogue.CONDITIONS[kind]} - {"unknown"} == {CONDITIONS[kind]}
 
 
 def test_one_node_is_told_alone_with_what_concerns_the_cluster() -> None:
