@@ -13,6 +13,7 @@ import pytest
 
 from fdl_api.runconfig import MemberEnv
 from fdl_operator import policies
+from tests.addresses import own_address
 
 from .harness import ApiServer
 from .operating import CLUSTER, Bench, ensure_node, operating
@@ -58,7 +59,7 @@ async def test_a_network_that_lets_through_what_a_run_forbids_is_told_with_its_n
 ) -> None:
     """Nothing enforces a policy on the loopback, and the operator finds that out."""
     monkeypatch.setattr(policies, "SETTLE_SECONDS", 0.05)
-    address = f"127.{os.getpid() >> 16 & 255}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
+    address = own_address()
 
     async def told() -> dict[str, Any]:
         conditions = (await bench.cluster_status()).get("conditions") or []

@@ -17,6 +17,7 @@ from fdl_operator.build.runconfig import run_config
 from fdl_operator.model import StreamView
 from fdl_operator.policies import Door, enforced
 from fdl_operator.streams import Streams, Target
+from tests.addresses import own_address
 
 from .builders import UID, World
 
@@ -24,8 +25,7 @@ from .builders import UID, World
 async def test_the_coordinator_answers_the_operator_and_obeys_a_suspension(tmp_path: Path) -> None:
     run = World().run
     assert run.spec is not None
-    # An address of this process's own, so that the port that is always the same is free on it.
-    here = f"127.{os.getpid() >> 16 & 255}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
+    here = own_address()
     with socket.socket() as free:
         free.bind((here, 0))
         port = free.getsockname()[1]
