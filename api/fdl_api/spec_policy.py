@@ -9,6 +9,12 @@ from fdl_api.model import INT_OR_STRING, MUTABLE, Model, Rule, rules
 
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
+RATIO_CAP = 64
+"""How many times the smallest share, and how many times the anchor, a rank's batches of a window may be.
+
+For a rank that is slower still, the others wait.
+"""
+
 
 class Mode(StrEnum):
     """When ranks average (sync: after each batch; cadence: after a window; async: without waiting) and over what."""

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from fdl_api.spec_policy import RATIO_CAP
 from fdl_api.wire import RankWindow
-
-SHARED_UP_TO = 64
-"""Batches that the fastest rank gets for one of the slowest, at most (fdl_trainer.elche)."""
 
 
 def too_slow(ranks: Sequence[RankWindow], who: Callable[[str], str]) -> list[str]:
@@ -21,10 +19,10 @@ def too_slow(ranks: Sequence[RankWindow], who: Callable[[str], str]) -> list[str
     if not known:
         return []
     slowest = max(known, key=lambda rank: rank.ms_per_batch)
-    if slowest.ms_per_batch <= SHARED_UP_TO * min(rank.ms_per_batch for rank in known):
+    if slowest.ms_per_batch <= RATIO_CAP * min(rank.ms_per_batch for rank in known):
         return []
     return [
-        f"{who(slowest.uid)} takes more than {SHARED_UP_TO} times as long for a batch as the fastest rank: work is "
+        f"{who(slowest.uid)} takes more than {RATIO_CAP} times as long for a batch as the fastest rank: work is "
         "shared up to that, and the others wait for the rest. Find what slows it down (its node's CPU limit, a device "
         "that others use), or leave it out: fewer replicas in its entry of spec.cohorts, or a nodeSelector for others."
     ]

@@ -9,7 +9,7 @@ with any other (floDl's window pressure).
 import math
 from dataclasses import replace
 
-from fdl_trainer.elche.hints import RATIO_CAP
+from fdl_api.spec_policy import RATIO_CAP
 from fdl_trainer.elche.knobs import ElcheKnobs, Policy
 from fdl_trainer.elche.state import ElcheState
 from fdl_trainer.guard import Verdict

@@ -11,6 +11,7 @@ Without ratios that fit, the first windows of a cadence follow the devices (:mod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fdl_api.spec_policy import RATIO_CAP
 from fdl_trainer.elche import prior
 from fdl_trainer.elche.knobs import ElcheKnobs, Policy
 from fdl_trainer.elche.prior import Hardware
@@ -21,8 +22,6 @@ LEAST_SHARE_BATCHES = 8
 """Most batches a window of the rank with the smallest fixed share."""
 GOOD_ENOUGH = 0.02
 """Relative error of a share that whole batches may make."""
-RATIO_CAP = 64.0
-"""How many times the smallest share, and how many times the anchor, a quota may be."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import heapq
 import itertools
 from collections.abc import Mapping, Sequence
 
+from fdl_api.spec_policy import RATIO_CAP
 from fdl_trainer.elche import hints
-from fdl_trainer.elche.hints import FIRST_QUOTA, RATIO_CAP
+from fdl_trainer.elche.hints import FIRST_QUOTA
 from fdl_trainer.elche.knobs import ElcheKnobs, Policy
 from fdl_trainer.elche.state import ElcheState
 from fdl_trainer.ledger import apportion
@@ -58,8 +59,8 @@ def best_window(speeds: Mapping[str, float], anchor: int, slow_ms: float) -> dic
     for place, (uid, ms) in enumerate(speeds.items()):
         fit = int(least / ms)
         fit += (fit + 1) * ms <= least  # the division may have been rounded down
-        quotas[uid] = min(max(fit, 1), int(RATIO_CAP) * anchor)
-        more = range(quotas[uid] + 1, int(RATIO_CAP) * anchor + 1)
+        quotas[uid] = min(max(fit, 1), RATIO_CAP * anchor)
+        more = range(quotas[uid] + 1, RATIO_CAP * anchor + 1)
         further += itertools.takewhile(lambda end: end[0] < most, ((count * ms, place, uid) for count in more))
     further.sort()
     length = max([least, *(quotas[uid] * ms for uid, ms in speeds.items())])

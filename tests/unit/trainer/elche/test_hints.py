@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdl_api.run import ElcheSpec
+from fdl_api.spec_policy import RATIO_CAP
 from fdl_trainer.elche import Policy
 from fdl_trainer.elche.hints import (
     GOOD_ENOUGH,
     LEAST_SHARE_BATCHES,
     NOWHERE,
-    RATIO_CAP,
     Seated,
     Seating,
     fixed_shares,

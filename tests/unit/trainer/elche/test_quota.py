@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdl_trainer.elche.quota import RATIO_CAP, best_window, within_epoch
+from fdl_api.spec_policy import RATIO_CAP
+from fdl_trainer.elche.quota import best_window, within_epoch
 
 
 def rate(quotas: dict[str, int], speeds: dict[str, float]) -> float:
