@@ -229,7 +229,7 @@ def _place(engine: "RunState", uid: str) -> pairs.Place:
 
 def notes(engine: "RunState") -> list[str]:
     """What is worth knowing of the run, as sentences."""
-    return [*_ratios(engine), *_one_way(engine)]
+    return [*_ratios(engine), *_one_way(engine), *too_slow(engine.progress.ranks, lambda uid: _who(engine, uid))]
 
 
 def _one_way(engine: "RunState") -> list[str]:
@@ -315,7 +315,7 @@ def snapshot(engine: "RunState") -> State:
         reason=engine.reason,
         message=engine.message[:2048],
         problem=problem(engine)[:2048],
-        notes=[*notes(engine), *too_slow(progress.ranks, lambda uid: _who(engine, uid))],
+        notes=notes(engine),
         epoch=engine.epochs.current.epoch if engine.epochs.current is not None else 0,
         window=progress.window,
         data_epoch=progress.data_epoch,
