@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 _REAP_SECONDS = 2.0
@@ -33,33 +34,29 @@ class _EndlessError(Exception):
     """A process writes more than anybody reads."""
 
 
-async def _all(stream: asyncio.StreamReader) -> bytes:
-    """Everything in a stream.
+async def _blocks(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """A stream block by block.
 
     Raises:
         _EndlessError: it is more than :data:`MAX_OUTPUT_BYTES`.
     """
-    blocks: list[bytes] = []
     left = MAX_OUTPUT_BYTES
     while block := await stream.read(_BLOCK_BYTES):
         left -= len(block)
         if left < 0:
             raise _EndlessError
-        blocks.append(block)
-    return b"".join(blocks)
+        yield block
+
+
+async def _all(stream: asyncio.StreamReader) -> bytes:
+    """Everything in a stream; raises as :func:`_blocks` does."""
+    return b"".join([block async for block in _blocks(stream)])
 
 
 async def _end(stream: asyncio.StreamReader) -> bytes:
-    """The end of a stream, which names an error.
-
-    Raises:
-        _EndlessError: there is more than :data:`MAX_OUTPUT_BYTES` before it.
-    """
-    kept, left = b"", MAX_OUTPUT_BYTES
-    while block := await stream.read(_BLOCK_BYTES):
-        left -= len(block)
-        if left < 0:
-            raise _EndlessError
+    """The end of a stream, which names an error; raises as :func:`_blocks` does."""
+    kept = b""
+    async for block in _blocks(stream):
         kept = (kept + block)[-_MAX_ERROR_BYTES:]
     return kept
 
