@@ -4,8 +4,9 @@ import pytest
 
 from fdl_api.run import Mode
 from fdl_api.wire import Epoch, EpochCause, EpochMember, Reach
+from fdl_trainer.interfaces import ipv4_addresses
 from fdl_trainer.pairs import group_address, proof
-from fdl_trainer.pairs.interface import address_of, nccl_interfaces
+from fdl_trainer.pairs.interface import nccl_interfaces
 from fdl_trainer.pairs.tester import due
 
 NAMES = ["lo", "eth0", "eth1", "ib0", "docker0"]
@@ -58,6 +59,8 @@ def test_ranks_of_one_pod_and_those_that_do_not_listen_are_left_out() -> None:
     ("pattern", "expected"),
     [
         ("", []),
+        (" ", []),
+        ("^", []),
         ("eth", ["eth0", "eth1"]),
         ("=eth1", ["eth1"]),
         ("=eth", []),
@@ -73,7 +76,8 @@ def test_nccls_way_to_name_interfaces(pattern: str, expected: list[str]) -> None
 def test_the_address_is_that_of_the_interface_that_the_mode_uses() -> None:
     """The loopback is the one interface that every machine has."""
     gloo, nccl = {"GLOO_SOCKET_IFNAME": "lo"}, {"NCCL_SOCKET_IFNAME": "=lo"}
-    assert address_of("lo") == "127.0.0.1" and address_of("no-such-if0") is None
+    addresses = ipv4_addresses()
+    assert addresses["lo"] == "127.0.0.1" and "no-such-if0" not in addresses
     assert group_address(Mode.CPU_CADENCE, "192.0.2.1", gloo) == "127.0.0.1"
     assert group_address(Mode.NCCL_CADENCE, "192.0.2.1", nccl) == "127.0.0.1"
     assert group_address(Mode.CPU_CADENCE, "192.0.2.1", nccl) == "192.0.2.1", "Gloo does not read NCCL's variable"

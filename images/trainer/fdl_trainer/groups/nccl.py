@@ -13,10 +13,8 @@ measured on two H200 (docs/concepts/groups.md):
 """
 
 import contextlib
-import fcntl
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -35,6 +33,7 @@ from fdl_trainer.groups.contract import (
     first_line,
 )
 from fdl_trainer.groups.reaper import Reaper
+from fdl_trainer.interfaces import ipv4_addresses
 
 OLDEST_NCCL = (2, 26)
 """2.25 hangs in an abort (fixed in 2.26.2)."""
@@ -49,7 +48,6 @@ _PAUSE_SECONDS = 0.0002
 _LONG_WAIT_SECONDS = 0.05
 """From here on the rank waits for a slower one and polls less often, so that it leaves its core to others."""
 _LONG_PAUSE_SECONDS = 0.001
-_SIOCGIFADDR = 0x8915
 
 
 def settings(environment: Mapping[str, str], interface: str | None) -> dict[str, str]:
@@ -75,16 +73,10 @@ def settings(environment: Mapping[str, str], interface: str | None) -> dict[str,
 def interface_of(address: str) -> str | None:
     """Name of the interface that has an IPv4 address; None when there is none (or it is an IPv6 address)."""
     try:
-        wanted = socket.inet_aton(address)
+        wanted = socket.inet_ntoa(socket.inet_aton(address))
     except OSError:
         return None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            with contextlib.suppress(OSError):
-                if fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24] == wanted:
-                    return name
-    return None
+    return next((name for name, has in ipv4_addresses().items() if has == wanted), None)
 
 
 def refusal(version: tuple[int, ...] | None, device: torch.device, who: str) -> str | None:
