@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
@@ -21,6 +21,17 @@ MUTABLE: Final[dict[str, Any]] = {MUTABLE_KEY: True}
 def list_map(*keys: str) -> dict[str, Any]:
     """``json_schema_extra`` of a list whose items are told apart by ``keys``."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+def first_problem(error: ValidationError, *before: str) -> str:
+    """The first field that is wrong, and how, e.g. ``spec.elche.anchor: Input should be ...``.
+
+    Args:
+        error: of a model.
+        before: steps of the path from the object to what was validated.
+    """
+    first = error.errors()[0]
+    return f"{'.'.join(str(step) for step in (*before, *first['loc']))}: {first['msg']}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from fdl_api import labels
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
+from fdl_api.model import first_problem
 from fdl_api.names import TRAINER_CONTAINER
 from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_operator import clock
@@ -31,7 +32,10 @@ def run_record(item: dict[str, Any]) -> RunRecord:
     try:
         spec = FdlRunSpec.model_validate(item.get("spec") or {})
     except ValidationError as error:
-        problem = f"this release of the operator cannot read the spec: {_first(error)}"
+        problem = (
+            f"this release of the operator cannot read the spec: {first_problem(error, 'spec')}; correct the field or "
+            "upgrade the operator"
+        )
     try:
         status = FdlRunStatus.model_validate(item.get("status") or {})
     except ValidationError:
@@ -197,9 +201,3 @@ def _phase(text: str | None) -> PodPhase:
 
 def _int(text: str | None) -> int:
     return int(text) if text and text.isdigit() else 0
-
-
-def _first(error: ValidationError) -> str:
-    entry = error.errors()[0]
-    path = ".".join(str(part) for part in ("spec", *entry["loc"]))
-    return f"{path}: {entry['msg']}; correct the field or upgrade the operator"

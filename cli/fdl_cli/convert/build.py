@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from fdl_api import not_yet
 from fdl_api.cluster import FdlCluster
+from fdl_api.model import first_problem
 from fdl_api.names import TRAINER_CONTAINER
 from fdl_api.run import FdlRun
 from fdl_api.spec_workload import MAX_COHORTS
@@ -111,10 +112,8 @@ def _checked(model: type[BaseModel], manifest: dict[str, Any]) -> dict[str, Any]
     try:
         model.model_validate(manifest)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
         raise ConvertError(
-            f"what the files say cannot be {model.__name__} {manifest['metadata']['name']}: {where}: {first['msg']}; "
+            f"what the files say cannot be {model.__name__} {manifest['metadata']['name']}: {first_problem(error)}; "
             "correct the files, or write the manifest by hand"
         ) from error
     return manifest

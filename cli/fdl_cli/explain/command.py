@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fdl_api.model import first_problem
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Cluster
 from fdl_api.run import FdlRunSpec, FdlRunStatus
@@ -118,7 +119,8 @@ def _context(where: Access, nodes: Mapping[str, NodeRecord], cluster: Mapping[st
         return judge.context(nodes, cluster, now)
     except ValidationError as error:
         raise AccessError(
-            f"this release of fdl cannot read FdlCluster/default of {where.where}: {_first(error)}; use the operator's"
+            f"this release of fdl cannot read FdlCluster/default of {where.where}: {first_problem(error)}; use the "
+            "operator's"
         ) from error
 
 
@@ -129,15 +131,10 @@ def _run(item: Mapping[str, Any]) -> Run:
         status = FdlRunStatus.model_validate(item.get("status") or {})
     except ValidationError as error:
         raise AccessError(
-            f"this release of fdl cannot read FdlRun {meta['namespace']}/{meta['name']}: {_first(error)}; use the "
-            "operator's"
+            f"this release of fdl cannot read FdlRun {meta['namespace']}/{meta['name']}: {first_problem(error)}; use "
+            "the operator's"
         ) from error
     return Run(meta["namespace"], meta["name"], spec, status)
-
-
-def _first(error: ValidationError) -> str:
-    entry = error.errors()[0]
-    return f"{'.'.join(str(step) for step in entry['loc'])}: {entry['msg']}"
 
 
 class _Spaces:

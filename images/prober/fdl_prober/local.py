@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from fdl_api.cluster import FdlCluster, FdlClusterSpec, Variant
 from fdl_api.labels import GPU_VENDORS
+from fdl_api.model import first_problem
 from fdl_api.report import Check, DeepResult, DeepWanted, Report, worst
 from fdl_prober import decide, deep
 from fdl_prober.child import run_module
@@ -82,8 +83,7 @@ def cluster_spec(path: Path | None) -> FdlClusterSpec | None:
 def _words(error: BaseException) -> str:
     """What is wrong, on one line: the last one is what ``fdl probe --local`` passes on."""
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
+        return first_problem(error)
     return plain(" ".join(str(error).split()), MAX_WORDS) or type(error).__name__
 
 
