@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
-from fdl_api.run import ElcheSpec, Mode
+from fdl_api.run import ElcheSpec, Mode, RankSpans
 from fdl_api.runconfig import CohortConfig, MemberEnv, RunConfig
 from fdl_trainer.audit import prove
 from fdl_trainer.groups.nccl import nccl_version
@@ -38,11 +39,25 @@ def start(
 
 @contextmanager
 def gpu_run(
-    folder: Path, mode: Mode, members: int, *args: str, script: str = "mixed.py", devices: int = 1, vendor: str = VENDOR
+    folder: Path,
+    mode: Mode,
+    members: int,
+    *args: str,
+    script: str = "mixed.py",
+    devices: int = 1,
+    vendor: str = VENDOR,
+    spans: RankSpans = RankSpans.DEVICE,
 ) -> Iterator[loopback.LoopbackRun]:
     values = loopback.run_values(folder, SCRIPTS / script, members, list(args))
     cohort = CohortConfig.model_validate(
-        {"name": "gpu", "vendor": vendor, "minReplicas": 1, "maxReplicas": 4, "devicesPerReplica": devices}
+        {
+            "name": "gpu",
+            "vendor": vendor,
+            "minReplicas": 1,
+            "maxReplicas": 4,
+            "devicesPerReplica": devices,
+            "rankSpans": spans,
+        }
     )
     changes = {"mode": mode, "cohorts": [cohort], "elche": ElcheSpec(anchor=8, max_anchor=32)}
     with loopback.started(loopback.LoopbackRun(folder, RunConfig.model_validate({**values, **changes}))) as run:
@@ -93,6 +108,26 @@ def test_one_member_with_two_devices_finds_its_way_and_gives_each_rank_its_own(t
         found = digests(run)
         assert "NCCL between the 2 devices of this member on node node-0 goes by peer-to-peer." in text(run)
     assert len(found) == 2 and found[0][1] == found[1][1] and found[0][4] != found[1][4], found
+
+
+@pytest.mark.devices(2)
+def test_a_rank_that_spans_two_devices_trains_the_model_of_one(tmp_path: Path) -> None:
+    models = []
+    for devices, spans in ((2, RankSpans.MEMBER), (1, RankSpans.DEVICE)):
+        folder = tmp_path / spans
+        folder.mkdir()
+        with gpu_run(folder, Mode.CPU_CADENCE, 1, script="sharded.py", devices=devices, spans=spans) as run:
+            assert start(run, 0, COHORT if devices == 2 else on(0)).wait() == 0, run.logs(80)
+            held = [line.split() for line in text(run).splitlines() if line.startswith("held ")]
+            assert len({words[3] for words in held}) == devices, f"each process has a device of its own: {held}"
+            assert {words[1] for words in held} == {"DTensor" if devices == 2 else "Parameter"}, held
+            state = run.state()
+            assert prove(run.checkpoints.glob("audit/*.jsonl"), 2_000, 3).ok
+            models.append(load_file(run.checkpoints / state["checkpoint"]["path"] / "model.safetensors"))
+    sharded, whole = models
+    assert sharded.keys() == whole.keys()
+    for name, value in whole.items():
+        torch.testing.assert_close(sharded[name], value, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.devices(2)
