@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional
 
 import fdl_trainer
+from fdl_trainer.groups.nccl import nccl_version
 
 
 def main(session: fdl_trainer.Session) -> None:
@@ -23,7 +24,8 @@ def main(session: fdl_trainer.Session) -> None:
         loss.backward()
         session.optimizer.step()
         session.report(loss)
-    print(f"trained on {session.device}", flush=True)
+    loaded = ".".join(map(str, nccl_version() or ()))
+    print(f"trained on {session.device} by NCCL {loaded}", flush=True)
 
 
 fdl_trainer.run(main)
