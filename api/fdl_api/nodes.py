@@ -1,7 +1,8 @@
 """A node as placement and people look at it: labels, taints, and the age of its report. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from fdl_api import labels
 from fdl_api import report as reports
@@ -10,6 +11,9 @@ from fdl_api.report import Check
 
 AgeFault = Literal["unreadable", "old", "ahead"]
 """Findings of the check ``report-age``."""
+
+MAX_DIGITS: Final = 6
+"""Of a number of devices that is believed: anybody may set a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,12 @@ class NodeRecord:
     interfaces: tuple[str, ...] | None = None
     """Network interfaces that pods on it have and that are up; ``None`` when no report tells."""
     resource_version: str = ""
+
+
+def devices(tags: Mapping[str, str], vendor: str) -> int | None:
+    """Working devices of a vendor by a node's labels; ``None`` where they tell no number."""
+    text = tags.get(labels.count(vendor), "")
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def age_fault(at: float | None, now: float, limit: float) -> AgeFault | None:

@@ -25,7 +25,7 @@ from fdl_api.fitting import (
     sift,
     withheld_problem,
 )
-from fdl_api.nodes import NodeRecord
+from fdl_api.nodes import NodeRecord, devices
 from fdl_api.reasons import Progress
 from fdl_api.run import Cohort, TrainerSpec, Vendor
 from fdl_api.ways import Communicator, Way, ways
@@ -139,8 +139,8 @@ def options(
 
 def has_plain_node(nodes: Iterable[NodeRecord]) -> bool:
     """Whether pods without tolerations may go to a node that has no device."""
-    devices = [labels.vendor(vendor) for vendor in labels.GPU_VENDORS]
-    return any(not lack(node, ()) for node in nodes if not any(key in node.labels for key in devices))
+    keys = [labels.vendor(vendor) for vendor in labels.GPU_VENDORS]
+    return any(not lack(node, ()) for node in nodes if not any(key in node.labels for key in keys))
 
 
 def _problems(fits: list[Fit]) -> dict[str, str]:
@@ -183,17 +183,18 @@ def _placement(way: Way, image: str, cohort: Cohort, cluster: Cluster) -> Placem
 
 def _room(way: Way, cohort: Cohort, cluster: Cluster) -> int | None:
     """Members that the devices of a way's nodes are enough for; ``None`` where nothing counts them."""
-    counts = [cluster.nodes[name].labels.get(labels.count(cohort.vendor), "") for name in way.nodes]
-    if cohort.device_resource or not all(count.isdigit() for count in counts):
+    counts = [devices(cluster.nodes[name].labels, cohort.vendor) for name in way.nodes]
+    known = [count for count in counts if count is not None]
+    if cohort.device_resource or len(known) < len(counts):
         return None
-    return sum(int(count) // max(1, cohort.devices_per_replica) for count in counts)
+    return sum(count // max(1, cohort.devices_per_replica) for count in known)
 
 
 def _no_variant(cohort: Cohort, cluster: Cluster) -> str:
     have = ", ".join(f"{variant.name} ({variant.vendor})" for variant in cluster.variants) or "none"
-    devices = ((labels.vendor(cohort.vendor), ("true",)),) if cohort.vendor is not Vendor.CPU else ()
-    lacking = {name: lack(node, devices) for name, node in sorted(cluster.nodes.items())}
-    if devices and all(text.startswith("lacks label") for text in lacking.values()):
+    wanted = ((labels.vendor(cohort.vendor), ("true",)),) if cohort.vendor is not Vendor.CPU else ()
+    lacking = {name: lack(node, wanted) for name, node in sorted(cluster.nodes.items())}
+    if wanted and all(text.startswith("lacks label") for text in lacking.values()):
         # An image would not help: what no image can mend is said first.
         return (
             f"{_sentence(cohort, lacking)}; nor has FdlCluster/default spec.variants an image for it (it has: {have})"

@@ -13,7 +13,7 @@ from fdl_api.checks.conditions import seen_in
 from fdl_api.checks.machine import REPORT_AGE
 from fdl_api.cluster import FdlCluster, FdlClusterSpec, FdlClusterStatus
 from fdl_api.network import cluster_of, confined
-from fdl_api.nodes import NodeRecord, age_check, node_record
+from fdl_api.nodes import NodeRecord, age_check, devices, node_record
 from fdl_api.placement import Cluster, withheld_problem
 from fdl_api.reasons import ClusterCondition
 from fdl_api.report import Check, Report, Severity
@@ -193,11 +193,10 @@ def _row(record: NodeRecord, context: Cluster, out: Mapping[str, Check], pods: M
     report = reports.parse(record.report)
     problems = [*_own_problems(record, context, out, pods), *_found(record.name, report)]
     problems.sort(key=lambda problem: -reports.SEVERITIES.index(problem.severity))
-    counts = {vendor: tags.get(labels.count(vendor), "") for vendor in labels.GPU_VENDORS}
     return Row(
         name=record.name,
         state=_state(record, context, problems),
-        devices={vendor: int(text) for vendor, text in counts.items() if text.isdigit() and int(text)},
+        devices={vendor: count for vendor in labels.GPU_VENDORS if (count := devices(tags, vendor))},
         plugged=tags.get(labels.GPU_VENDOR, ""),
         archs=tuple(sorted(_below(tags, labels.ARCH_PREFIX))),
         nccl=_below(tags, labels.NCCL_PREFIX),

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from fdl_prober.nvml import FOLDERS, LIBRARY
+from fdl_prober.children import NVML_LIBRARY
+from fdl_prober.nvml import FOLDERS
 from fdl_prober.settings import LOADER, Settings
 from fdl_prober.text import word
 
@@ -50,7 +51,10 @@ def marks(settings: Settings, simulated: bool) -> tuple[Mark, ...]:
         described: Iterable[Path] = sorted(folder.iterdir()) if folder.is_dir() else ()
         return (_mark(root), *(_mark(path) for path in described), *_topology(root / "amd/sys"))
     libraries = [
-        _mark(Path(root) / folder / LIBRARY) for root in settings.driver_roots if root != LOADER for folder in FOLDERS
+        _mark(Path(root) / folder / NVML_LIBRARY)
+        for root in settings.driver_roots
+        if root != LOADER
+        for folder in FOLDERS
     ]
     return (
         _mark(settings.sysfs_root / _PCI),

@@ -14,11 +14,10 @@ from pydantic import Field
 from fdl_api.model import StatusModel
 from fdl_api.report import Device
 from fdl_prober.child import run_module
+from fdl_prober.children import NVML_LIBRARY, NVML_PROCESSES
 from fdl_prober.processes import Holding
 from fdl_prober.settings import LOADER
 
-LIBRARY = "libnvidia-ml.so.1"
-PROCESSES = "processes"
 FOLDERS = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -72,9 +71,9 @@ def candidates(roots: Iterable[str]) -> list[str]:
     found: list[str] = []
     for root in roots:
         if root == LOADER:
-            found.append(LIBRARY)
+            found.append(NVML_LIBRARY)
             continue
-        paths = (Path(root) / folder / LIBRARY for folder in FOLDERS)
+        paths = (Path(root) / folder / NVML_LIBRARY for folder in FOLDERS)
         found.extend(str(path) for path in paths if path.exists())
     return found
 
@@ -100,7 +99,7 @@ def _ending(code: int) -> str:
 
 async def _ask(library: str, limit_seconds: float, processes: bool) -> NvmlReport:
     """What one library says; a process that died or wrote nonsense says nothing about the devices."""
-    words = (library, PROCESSES) if processes else (library,)
+    words = (library, NVML_PROCESSES) if processes else (library,)
     ended = await run_module("fdl_prober.children.nvml", *words, limit_seconds=limit_seconds)
     if ended.code is None:
         error = f"NVML did not answer within {limit_seconds:g} s"
@@ -128,7 +127,7 @@ async def observe(
     """
     failures: list[NvmlReport] = []
     for library in candidates(roots):
-        if library == LIBRARY and not loadable(library):
+        if library == NVML_LIBRARY and not loadable(library):
             continue
         answer = await _ask(library, timeout_seconds, processes)
         if answer.loaded:

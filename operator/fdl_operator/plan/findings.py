@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fdl_api import labels
+from fdl_api import nodes
 from fdl_api.cluster import NodeStatus
 from fdl_api.nodes import NodeRecord
 from fdl_api.reasons import ClusterReason
 from fdl_api.report import Report
 
-MAX_DIGITS = 6
-"""Of a number of devices that is believed: anybody may set a label."""
 MAX_NAMED = 10
 """Nodes that a message names; the table of nodes has all of them."""
 
@@ -34,9 +32,8 @@ class Finding:
 
 
 def devices(node: NodeRecord, vendor: str) -> int:
-    """Devices of a vendor that a node has."""
-    text = node.labels.get(labels.count(vendor), "")
-    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0
+    """Devices of a vendor that a node has; 0 where its labels tell no number."""
+    return nodes.devices(node.labels, vendor) or 0
 
 
 def listed(names: Sequence[str]) -> str:

@@ -38,7 +38,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a topology made anew": lambda root: (root / "sys/class/kfd/kfd/topology/generation_id").write_text("2\n"),
     "a driver that is loaded": lambda root: (root / "proc/driver/nvidia/version").write_text("580"),
     "a device file": lambda root: (root / "dev/nvidia0").touch(),
-    "a library": lambda root: (root / "host/usr/lib64" / hotplug.LIBRARY).touch(),
+    "a library": lambda root: (root / "host/usr/lib64" / hotplug.NVML_LIBRARY).touch(),
 }
 
 

@@ -121,8 +121,8 @@ async def test_a_library_of_another_version_than_the_kernel_module_is_told(tmp_p
 def test_every_usual_folder_is_searched(tmp_path: Path) -> None:
     for folder in nvml.FOLDERS:
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / folder / nvml.LIBRARY).touch()
+        (tmp_path / folder / nvml.NVML_LIBRARY).touch()
     assert nvml.candidates([LOADER, str(tmp_path)]) == [
-        nvml.LIBRARY,
-        *(str(tmp_path / folder / nvml.LIBRARY) for folder in nvml.FOLDERS),
+        nvml.NVML_LIBRARY,
+        *(str(tmp_path / folder / nvml.NVML_LIBRARY) for folder in nvml.FOLDERS),
     ]

@@ -14,10 +14,7 @@ from typing import Any
 import pynvml
 
 from fdl_api.coverage import sm_token
-
-LIBRARY = "libnvidia-ml.so.1"
-PROCESSES = "processes"
-"""Second argument that asks for the processes which hold memory, too."""
+from fdl_prober.children import NVML_LIBRARY, NVML_PROCESSES
 
 MAX_DEVICES = 512
 MAX_TEXT = 96
@@ -187,7 +184,7 @@ def look(library: str, processes: bool) -> dict[str, Any]:
     try:
         pynvml.nvmlLib = ctypes.CDLL(library)  # where pynvml keeps it; its own search knows the loader's path only
     except OSError as error:
-        absent = library == LIBRARY and _NO_SUCH_LIBRARY in str(error)
+        absent = library == NVML_LIBRARY and _NO_SUCH_LIBRARY in str(error)
         return {"library": "" if absent else library, "missing": absent, "error": str(error)[:400]}
     found: dict[str, Any] = {"library": library}
     try:
@@ -208,7 +205,7 @@ def main() -> None:
     """Look and print; what the library itself prints goes among the errors, or it would spoil the answer."""
     answer = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    found = json.dumps(look(sys.argv[1], PROCESSES in sys.argv[2:]))
+    found = json.dumps(look(sys.argv[1], NVML_PROCESSES in sys.argv[2:]))
     with os.fdopen(answer, "w", encoding="utf-8") as output:
         output.write(found)
 
