@@ -1,8 +1,8 @@
 """Simulated accelerators of a node: what a driver would show, as files below a driver root.
 
 A node sees the folder at ``/run/fdl/driver``: ``nvidia/`` with a library and its description, ``amd/`` with a tree
-as the kernel's KFD driver shows it, and ``resources`` for the device plugin. The files may change while the node
-runs. Figures are those that the vendors publish for the named products.
+as the kernel's KFD driver shows it, device files in the ``dev/`` of both, and ``resources`` for the device plugin.
+The files may change while the node runs. Figures are those that the vendors publish for the named products.
 """
 
 import re
@@ -154,13 +154,19 @@ def resources(accelerators: Iterable[Accelerators]) -> str:
     return "".join(f"{DEVICE_RESOURCES[a.vendor]} {a.count}\n" for a in accelerators)
 
 
-def _put(root: Path, files: dict[str, str]) -> None:
+def _put(root: Path, files: dict[str, str], mode: int = 0o644) -> None:
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.tmp")
         temporary.write_text(text)
+        temporary.chmod(mode)
         temporary.rename(path)
+
+
+def _put_device_files(root: Path, names: Iterable[str]) -> None:
+    """Plain files in the place of device files, which members may open as those of a node that is set up well."""
+    _put(root / "dev", dict.fromkeys(names, ""), mode=0o666)
 
 
 def _nvidia(root: Path, devices: Accelerators, node: str, library: Path) -> None:
@@ -173,8 +179,8 @@ def _nvidia(root: Path, devices: Accelerators, node: str, library: Path) -> None
     (root / "dev").mkdir(exist_ok=True)
     for path in (root / "dev").glob("nvidia[0-9]*"):
         path.unlink()
-    names = ("nvidiactl", "nvidia-uvm", *(f"nvidia{i}" for i in range(devices.count)))
-    _put(root, {f"dev/{name}": "" for name in names} | {DESCRIPTION: nvml_description(devices, node)})
+    _put_device_files(root, ("nvidiactl", "nvidia-uvm", *(f"nvidia{i}" for i in range(devices.count))))
+    _put(root, {DESCRIPTION: nvml_description(devices, node)})
 
 
 def _amd(root: Path, devices: Accelerators, node: str, cores: int) -> None:
@@ -186,8 +192,8 @@ def _amd(root: Path, devices: Accelerators, node: str, cores: int) -> None:
     for i in range(devices.count):
         files |= {f"{nodes}/{i + 1}/{name}": text for name, text in kfd_gpu_node(devices.arch, i, seed).items()}
     files |= {"sys/class/kfd/kfd/topology/generation_id": "1\n", "sys/module/amdgpu/version": f"{AMDGPU_VERSION}\n"}
-    files |= {"dev/kfd": ""} | {f"dev/dri/renderD{128 + i}": "" for i in range(devices.count)}
     _put(root, files)
+    _put_device_files(root, ("kfd", *(f"dri/renderD{128 + i}" for i in range(devices.count))))
 
 
 def write(root: Path, accelerators: Iterable[Accelerators], node: str, library: Path, cores: int) -> None:

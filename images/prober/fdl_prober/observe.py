@@ -21,7 +21,7 @@ from fdl_prober.settings import Folder, Settings
 from fdl_prober.volumes import Folders, Seen, SharedFile
 
 LIMIT_SECONDS = 10.0
-KFD_FILE = "/dev/kfd"
+KFD_FILE, NVIDIA_FILE = "/dev/kfd", "/dev/nvidiactl"
 Found = TypeVar("Found")
 
 
@@ -119,7 +119,7 @@ class Observer:
         machine = await self._ask(
             silent, "host", Host(), host.observe, settings.sysfs_root, settings.proc_root, settings.driver_roots
         )
-        files = self._files(answer, topology) if real else []
+        files = self._files(answer, topology, simulated)
         volumes, sentinel = await asyncio.gather(self._folders.look(), self._sentinel())
         return Observation(
             nvml=answer,
@@ -136,11 +136,14 @@ class Observer:
             silent=silent,
         )
 
-    def _files(self, answer: NvmlReport, topology: KfdReport) -> list[Path]:
-        names = [device.device_node for device in (*answer.devices, *topology.devices) if device.device_node]
-        names += [KFD_FILE] if topology.devices else []
-        names += ["/dev/nvidiactl"] if answer.devices else []
-        return [self._settings.dev_root / name.removeprefix("/dev/") for name in dict.fromkeys(names)]
+    def _files(self, answer: NvmlReport, topology: KfdReport, simulated: bool) -> list[Path]:
+        """Files that open the devices; those of simulated devices lie beside their drivers."""
+        found: list[Path] = []
+        for vendor, devices, common in (("nvidia", answer.devices, NVIDIA_FILE), ("amd", topology.devices, KFD_FILE)):
+            root = self._settings.simulated_root / vendor / "dev" if simulated else self._settings.dev_root
+            names = [*(device.device_node for device in devices if device.device_node), *([common] if devices else ())]
+            found += [root / name.removeprefix("/dev/") for name in dict.fromkeys(names)]
+        return found
 
     async def _holders(self, silent: dict[str, str], answer: NvmlReport) -> tuple[Holder, ...]:
         held = await self._ask(silent, "processes", list[Holding](), processes.kfd_holdings, self._settings.sysfs_root)

@@ -47,7 +47,8 @@ class Settings:
         driver_roots: folders with NVIDIA's driver files, tried in order; empty is the loader's own path.
         sysfs_root: the kernel's sysfs, with AMD's KFD topology and the PCI devices.
         dev_root: the node's device files.
-        simulated_root: folder with ``nvidia/`` and ``amd/sys/`` on nodes labelled as simulated.
+        simulated_root: folder with ``nvidia/``, ``amd/sys/`` and device files in ``*/dev/`` on nodes that
+            are labelled as simulated.
         kernel_log: the kernel's log, read where the process may.
         sentinel: file of the shared volume to hash, if any.
         folders: for data (``FDL_DATA_FOLDERS``) and checkpoints (``FDL_CHECKPOINT_FOLDERS``), divided by colons.

@@ -27,8 +27,20 @@ async def test_a_whole_look_at_a_simulated_node_sees_nothing_real(tmp_path: Path
     settings = Settings(node="n1", simulated_root=tmp_path, sysfs_root=DATA / "mixed/sys")
     seen = await Observer(settings).look(simulated=True)
     assert [device.arch for device in seen.kfd.devices] == ["gfx942"] * 8
-    assert (seen.plugged, seen.device_files, seen.xids) == ({}, (), ())
+    assert (seen.plugged, seen.xids) == ({}, ())
+    assert seen.device_files and not any(file.exists for file in seen.device_files)
     assert seen.nvml.missing
+
+
+async def test_the_device_files_of_a_simulated_node_lie_beside_its_drivers(tmp_path: Path) -> None:
+    (tmp_path / "amd/dev/dri").mkdir(parents=True)
+    (tmp_path / "amd/sys").symlink_to(DATA / "mi300x/sys")
+    for name, mode in (("kfd", 0o600), ("dri/renderD128", 0o666)):
+        (tmp_path / "amd/dev" / name).touch()
+        (tmp_path / "amd/dev" / name).chmod(mode)
+    seen = await Observer(Settings(node="n1", simulated_root=tmp_path)).look(simulated=True)
+    present = {file.path: file.mode for file in seen.device_files if file.exists}
+    assert present == {f"{tmp_path}/amd/dev/kfd": 0o600, f"{tmp_path}/amd/dev/dri/renderD128": 0o666}
 
 
 async def test_a_file_that_hangs_costs_its_own_source_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,20 @@ def test_the_kfd_tree_has_a_processor_and_the_devices(tmp_path: Path) -> None:
     assert (tmp_path / "amd/sys/module/amdgpu/version").exists()
 
 
+@pytest.mark.parametrize(
+    ("devices", "files"),
+    [
+        (Accelerators("nvidia", 1, "sm_90"), {"nvidiactl", "nvidia-uvm", "nvidia0"}),
+        (Accelerators("amd", 2, "gfx942"), {"kfd", "renderD128", "renderD129"}),
+    ],
+)
+def test_everybody_may_open_the_device_files(tmp_path: Path, devices: Accelerators, files: set[str]) -> None:
+    (library := tmp_path / "library").touch()
+    simulate.write(tmp_path / "root", [devices], "n", library, 2)
+    found = {path for path in (tmp_path / "root" / devices.vendor / "dev").rglob("*") if path.is_file()}
+    assert {path.name: path.stat().st_mode & 0o777 for path in found} == dict.fromkeys(files, 0o666)
+
+
 def test_devices_that_are_taken_away_leave_no_driver(tmp_path: Path) -> None:
     simulate.write(tmp_path, [Accelerators("amd", 1, "gfx942")], "n", tmp_path / "unused", 2)
     simulate.write(tmp_path, parse_node("amd=0").accelerators, "n", tmp_path / "unused", 2)
