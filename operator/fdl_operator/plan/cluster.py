@@ -136,10 +136,15 @@ def _problem(check: reports.Check) -> NodeProblem:
             "reason": check.reason[:64],
             "severity": "error" if check.severity == "fail" and check.blocking else "warning",
             "class": check.persistence,
-            "message": check.message[:1000],
+            "message": _told(check)[:1000],
             "remedy": check.remedy[:1000],
         }
     )
+
+
+def _told(check: reports.Check) -> str:
+    """What was seen, and of which volume, device or interface: a node may have several."""
+    return check.message if check.subject in check.message else f"{check.subject}: {check.message}"
 
 
 def _vendor(node: NodeRecord) -> str:

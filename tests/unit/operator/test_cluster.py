@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fdl_api.checks.devices import GPU_DRIVER
+from fdl_api.checks.devices import DEVICE_FILES, GPU_DRIVER
+from fdl_api.checks.machine import DISK_SPACE
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.nodes import NodeRecord
 from fdl_api.report import Check, DeepWanted, Report, Sentinel, deep_pod_name
@@ -77,6 +78,16 @@ class TestTable:
         assert (problem.check, problem.reason, problem.persistence) == ("gpu-driver", "nouveau", "permanent")
         assert problem.to_dict()["class"] == "permanent"
         assert problem.remedy == GPU_DRIVER.finding("nouveau").remedy
+
+    def test_a_problem_names_what_it_is_about(self) -> None:
+        full = [DISK_SPACE.found("full", "less than 1 GiB is free", f"/volumes/{n}") for n in (0, 1)]
+        shut = DEVICE_FILES.found("closed", "/dev/kfd has mode 0600", "/dev/kfd")
+        (row,) = rows(reported(checks=[*full, shut]))
+        assert [problem.message for problem in row.problems] == [
+            "/volumes/0: less than 1 GiB is free",
+            "/volumes/1: less than 1 GiB is free",
+            "/dev/kfd has mode 0600",
+        ]
 
     def test_a_quarantine_is_a_finding_like_any_other(self) -> None:
         spec = FdlClusterSpec.model_validate({"quarantine": {"nodes": [{"name": "g", "reason": "a noisy fan"}]}})
