@@ -213,7 +213,15 @@ def _no_variant(cohort: Cohort, cluster: Cluster) -> str:
 def _sentence(cohort: Cohort, problems: Mapping[str, str]) -> str:
     if not problems:
         return f"cohort {cohort.name}: the cluster has no node"
-    named = [f"node {name} {text}" for name, text in list(problems.items())[:MAX_NODES_NAMED]]
-    more = len(problems) - len(named)
+    alike: dict[str, list[str]] = {}
+    for name, text in list(problems.items())[:MAX_NODES_NAMED]:
+        alike.setdefault(text, []).append(name)
+    named = [f"node {name} {text}{_likewise(others)}" for text, (name, *others) in alike.items()]
+    more = len(problems) - MAX_NODES_NAMED
     tail = f"; and {more} more" if more > 0 else ""
     return f"cohort {cohort.name} (vendor {cohort.vendor}) fits no node: {'; '.join(named)}{tail}"
+
+
+def _likewise(names: list[str]) -> str:
+    """Others of which the same is true, so that a fault and its remedy are said once."""
+    return f" (likewise {', '.join(names)})" if names else ""

@@ -57,6 +57,24 @@ class Termination(BaseModel):
         return self.model_copy(update={"traceback": kept}).model_dump_json(by_alias=True, exclude_none=True)
 
 
+def script_missing(path: str, why: str) -> str:
+    """Sentence of a member whose script cannot be read.
+
+    Args:
+        path: of the script.
+        why: the system's word.
+    """
+    return f"The script {path} cannot be read ({why}){_SCRIPT_REMEDY}"
+
+
+def fault_alone(message: str) -> str:
+    """A member's sentence without the remedy of :func:`script_missing`, for who knows better what to do."""
+    return message.removesuffix(_SCRIPT_REMEDY)
+
+
+_SCRIPT_REMEDY = ": put it where spec.trainer.source says (ConfigMap, volume or image), or correct that in a new run."
+
+
 def parse(text: str | None) -> Termination | None:
     """Read a termination message; ``None`` when the pod died before it could write one."""
     if not text or not text.lstrip().startswith("{"):

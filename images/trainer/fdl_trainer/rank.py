@@ -15,7 +15,7 @@ from pathlib import Path
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.runconfig import MemberEnv, RunConfig
-from fdl_api.termination import Cause, Termination
+from fdl_api.termination import Cause, Termination, script_missing
 from fdl_trainer import early
 from fdl_trainer.agent import RESULT_FILE_VARIABLE
 from fdl_trainer.ending import MAX_MESSAGE, MAX_TRACEBACK, RunEndedError, user_code
@@ -39,11 +39,8 @@ def run_script(script: Path, arguments: list[str]) -> Termination:
     try:
         source = script.read_bytes()
     except OSError as error:
-        raise user_code(
-            Ended.SCRIPT_MISSING,
-            f"The script {script} cannot be read ({error.strerror}): check "
-            "spec.trainer.source: the ConfigMap, volume or image that it names must exist here and hold that file.",
-        ) from error
+        sentence = script_missing(str(script), error.strerror or type(error).__name__)
+        raise user_code(Ended.SCRIPT_MISSING, sentence) from error
     compile(source, str(script), "exec")
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))

@@ -187,14 +187,24 @@ def due(entry: SeatCounters | None, death: Death | None, pod: PodRecord | None, 
     return now
 
 
-def wait_sentence(draft: Draft, seat: Seat, at: float) -> str:
-    """Why a seat is not filled at once, and when it will be."""
-    entry, death = draft.counters[seat], draft.deaths[seat]
-    node = draft.members[seat].node
+def wait_sentence(draft: Draft) -> str:
+    """Why seats are not filled at once, and when they will be.
+
+    The first one stands for all; of the others the rows in the status say more.
+    """
+    if not draft.waits:
+        return ""
+    first, *others = sorted(draft.waits)
+    entry, death, node = draft.counters[first], draft.deaths[first], draft.members[first].node
     where = f" on node {node}" if node else ""
     if death.cause is Cause.APP:
         what = f"its program failed {entry.app} times, the last time{where}"
     else:
         what = f"its last {entry.in_a_row} holders did not last, the newest{where}"
-    why = f"{death.reason}: {death.message[:300]}"
-    return f"seat {seat_name(seat)} is filled again at {clock.render(at)}: {what} ({why})"
+    told = f"seat {seat_name(first)} is filled again at {clock.render(draft.waits[first])}: {what}"
+    told = f"{told} ({death.reason}: {death.message[:300]})"
+    rows = [
+        f"{seat_name(seat)} at {clock.render(draft.waits[seat])} ({draft.deaths[seat].reason})" for seat in others[:8]
+    ]
+    more = f" and {len(others) - 8} more" if len(others) > 8 else ""
+    return f"{told}; later too: {', '.join(rows)}{more}" if rows else told

@@ -59,8 +59,8 @@ class Draft:
     """Members per cohort."""
     deaths: dict[Seat, Death] = field(default_factory=dict)
     """Deaths of the newest incarnations that have not been replaced, as far as their pods still tell."""
-    waits: dict[Seat, str] = field(default_factory=dict)
-    """Seats that are filled only later, with the sentence that says why and when."""
+    waits: dict[Seat, float] = field(default_factory=dict)
+    """Seats that are filled only later: when, in seconds since 1970."""
     options: dict[str, tuple[Placement, ...]] = field(default_factory=dict)
     """Per cohort, where it was asked for and something fits: the ways to place its new members, best first."""
     unplaced: dict[str, tuple[str, str]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Placement
 from fdl_api.reasons import Ended
 from fdl_api.run import FdlRunSpec, MemberPhase, MemberStatus, RunPhase
-from fdl_api.termination import Cause
+from fdl_api.termination import Cause, fault_alone
 from fdl_api.wire import MemberState
 from fdl_operator.model import CreateMember, DeletePod, PodPhase, PodRecord
 from fdl_operator.plan import budgets, seating, waiting
@@ -84,7 +84,7 @@ def fill(draft: Draft) -> None:
             at = budgets.due(draft.counters.get(seat), death, draft.pod_of(seat), draft.snapshot.limits, draft.now)
             if at > draft.now:
                 draft.wakes.append(at)
-                draft.waits[seat] = budgets.wait_sentence(draft, seat, at)
+                draft.waits[seat] = at
             elif cohort.name in draft.options:
                 _succeed(draft, seat)
 
@@ -203,7 +203,7 @@ def _named(draft: Draft, death: Death) -> Death:
         what += "or correct spec.trainer.source.volume in a new run"
     else:
         return death
-    return dataclasses.replace(death, message=f"{what} ({death.message})")
+    return dataclasses.replace(death, message=f"{what} ({fault_alone(death.message)})")
 
 
 def _known_death(draft: Draft, member: MemberStatus, pod: PodRecord | None) -> Death:

@@ -144,14 +144,16 @@ def _progressing(draft: Draft) -> None:
         if stuck:
             draft.condition(kind, False, stuck[0].reason, stuck[0].message)
         else:
-            draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS, _waits(draft))
+            draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS, budgets.wait_sentence(draft))
         return
     state = draft.live_state
     if state is not None and state.problem:
         draft.condition(kind, draft.phase is RunPhase.RUNNING, Progress.GROUP_FAILS, state.problem)
         return
     if draft.phase is RunPhase.RECOVERING:
-        sentence = "; ".join(filter(None, ("training recovers; see CoordinatorReady and members", _waits(draft))))
+        sentence = "; ".join(
+            filter(None, ("training recovers; see CoordinatorReady and members", budgets.wait_sentence(draft)))
+        )
         draft.condition(kind, False, Progress.STALLED, sentence)
         return
     if refused := budgets.refused_seats(draft):
@@ -167,7 +169,7 @@ def _progressing(draft: Draft) -> None:
         suspended = [member for member in draft.members.values() if member.reason == Progress.STALLED]
         for member in (stuck or suspended)[:1]:
             sentence += f"; {member.message}"
-        sentence = "; ".join(filter(None, (sentence, _waits(draft))))
+        sentence = "; ".join(filter(None, (sentence, budgets.wait_sentence(draft))))
         draft.condition(kind, True, Progress.STALLED if suspended else Progress.REPLACING_MEMBER, sentence)
     else:
         draft.condition(kind, True, Progress.TRAINING)
@@ -189,13 +191,6 @@ def _not_heard(draft: Draft) -> str:
         "or the network between them and the coordinator is cut; if it lasts for a minute they are given up, and "
         "successors resume from the newest checkpoint"
     )
-
-
-def _waits(draft: Draft) -> str:
-    """What seats that are filled only later wait for; the first of them stand for all."""
-    sentences = [draft.waits[seat] for seat in sorted(draft.waits)]
-    more = f"; and {len(sentences) - 3} more seats wait" if len(sentences) > 3 else ""
-    return "; ".join(sentences[:3]) + more
 
 
 def _refused_child(draft: Draft) -> tuple[str, str] | None:

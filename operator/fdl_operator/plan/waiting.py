@@ -38,6 +38,8 @@ FINE: Final = (Progress.SLOW_START, Progress.PULLING, Progress.STARTING)
 
 _MISSING: Final = re.compile(r'(persistentvolumeclaim|configmap|secret) "([^"]+)" not found')
 _MISSING_KEY: Final = re.compile(r"couldn't find key (\S+) in (ConfigMap|Secret) (?:[^/\s]+/)?(\S+)")
+_PREEMPTION: Final = re.compile(r"[.,]?\s*\bpreemption: |[.,]\s*no new claims to deallocate")
+"""Where the scheduler's words begin to be of preemption."""
 _KINDS: Final = {"persistentvolumeclaim": "PersistentVolumeClaim", "configmap": "ConfigMap", "secret": "Secret"}
 UNBOUND_CLAIM: Final = (
     "create the claim in the run's namespace, or bind it; if its name is wrong, correct it in a new run"
@@ -152,7 +154,24 @@ def _image(pod: PodRecord, who: str, detail: str) -> Trouble:
     return Trouble(Ended.IMAGE_UNAVAILABLE, sentence)
 
 
+def condensed(words: str) -> str:
+    """What the scheduler says, each thing once.
+
+    It ends with what preemption could do, which repeats the count of nodes, and may add a reason's last words a second
+    time ('persistentvolumeclaim "data" not found. not found').
+
+    Args:
+        words: the message of the condition PodScheduled.
+    """
+    parts: list[str] = []
+    for part in _PREEMPTION.split(words)[0].split(". "):
+        text = part.strip().rstrip(".")
+        if text and not any(f" {text} " in f" {before} " for before in parts):
+            parts.append(text)
+    return ". ".join(parts) or words
+
+
 def _detail(pod: PodRecord) -> str:
     if pod.unschedulable and not pod.node:
-        return pod.unschedulable
+        return condensed(pod.unschedulable)
     return f"{pod.waiting_reason}: {pod.waiting_message}" if pod.waiting_message else pod.waiting_reason

@@ -52,6 +52,13 @@ def test_a_gpu_cohort_is_pinned_to_vendor_and_variant() -> None:
     assert ("fdl.dev/variant.cuda", ("covers", "verified")) in found.required
 
 
+def test_what_several_nodes_lack_is_said_once() -> None:
+    nodes = [node(f"c{i}") for i in range(10)]
+    found = unplaced(place(cohort("nvidia"), TRAINER, cluster(*nodes)))
+    assert found.message.count("lacks label") == 1
+    assert found.message.endswith("=true (likewise c1, c2, c3, c4, c5, c6, c7); and 2 more")
+
+
 def test_amd_and_nvidia_cohorts_never_share_a_choice() -> None:
     where = cluster(node("g", **H200), node("m", **MI300))
     assert placed(place(cohort("amd"), TRAINER, where)).variant == "rocm"
@@ -106,8 +113,7 @@ def test_a_vendor_that_no_node_has_is_not_said_to_lack_an_image_only() -> None:
     """An image would not help: who built one first would read the same about the nodes afterwards."""
     where = cluster(node("c1"), node("g1", **H200), variants=VARIANTS[:1])
     message = unplaced(place(cohort("amd"), TRAINER, where)).message
-    for name in ("c1", "g1"):
-        assert f"node {name} lacks label {labels.vendor('amd')}=true" in message
+    assert f"node c1 lacks label {labels.vendor('amd')}=true (likewise g1)" in message
     assert "nor has FdlCluster/default spec.variants an image for it (it has: cpu (cpu))" in message
 
 

@@ -31,6 +31,7 @@ from fdl_operator.model import (
 from fdl_operator.plan import plan
 from fdl_operator.settings import Limits
 from tests.unit.nodes import T0, VARIANTS, node
+from tests.unit.sentences import told_twice
 
 UID = "0f0e0d0c-1111-2222-3333-444455556666"
 A = TypeVar("A")
@@ -143,6 +144,10 @@ class World:
             status = FdlRunStatus.model_validate(action.status.to_dict())
             self.run = dataclasses.replace(self.run, status=status, resource_version=version)
             self.events += [note.reason for note in action.events]
+            conditions, members = action.status.conditions, action.status.members
+            told = [*(each.message for each in (*conditions, *members)), *(note.message for note in action.events)]
+            for message in told:
+                assert not told_twice(message), f"{told_twice(message)!r} is said twice in: {message}"
         elif isinstance(action, SendHint):
             self.stream = dataclasses.replace(self.stream, sent=action.hint)
         elif isinstance(action, ApplyObject):

@@ -3,10 +3,11 @@
 import pytest
 
 from fdl_api.placement import Variant
-from fdl_api.termination import Cause
+from fdl_api.reasons import Ended, Refusal
+from fdl_api.termination import Cause, script_missing
 from fdl_operator import clock
-from fdl_operator.model import CreateMember, DeletePod
-from fdl_operator.plan.waiting import EARLY_SECONDS, SLOW_SECONDS, trouble
+from fdl_operator.model import CreateMember, DeletePod, WriteStatus
+from fdl_operator.plan.waiting import EARLY_SECONDS, SLOW_SECONDS, condensed, trouble
 
 from .builders import World, is_wake, member_name, only, said
 
@@ -143,6 +144,36 @@ def test_what_an_environment_variable_lacks_is_named_as_an_object(detail: str, r
     assert remedy in message and detail in message and "node n1" in message
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            '0/3 nodes are available: persistentvolumeclaim "data" not found. not found',
+            '0/3 nodes are available: persistentvolumeclaim "data" not found',
+        ),
+        (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {a: b}. preemption: 0/2 "
+            "nodes are available: 2 Preemption is not helpful for scheduling.",
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {a: b}",
+        ),
+        (
+            "0/1 nodes are available: 1 Insufficient memory. no new claims to deallocate, preemption: 0/1 nodes are "
+            "available: 1 No preemption victims found for incoming pod.",
+            "0/1 nodes are available: 1 Insufficient memory",
+        ),
+        ("running Reserve plugin: it failed. Retry", "running Reserve plugin: it failed. Retry"),
+        ("preemption: not eligible", "preemption: not eligible"),
+        ("not found", "not found"),
+    ],
+)
+def test_the_schedulers_words_are_told_once(said: str, told: str) -> None:
+    assert condensed(said) == told
+    world = World()
+    world.settle()
+    world.change(member_name(1, 1), unschedulable=said, unschedulable_since=world.now).settle()
+    assert f"({told})" in world.condition("Placeable").message
+
+
 def test_a_claim_that_is_not_bound_is_not_taken_for_a_shortage() -> None:
     world = World()
     world.settle()
@@ -159,16 +190,41 @@ def test_a_claim_that_is_not_bound_is_not_taken_for_a_shortage() -> None:
             "ConfigMap script in namespace ns is not there or has no key a.py",
         ),
         ({"volume": {"claim": "code", "path": "x/a.py"}}, "claim code in namespace ns has no file x/a.py"),
-        ({"image": {"path": "/app/a.py"}}, "run-a-0-1: The script cannot be read"),
+        ({"image": {"path": "/app/a.py"}}, "run-a-0-1: The script /app/a.py cannot be read (No such file)"),
     ],
 )
 def test_a_missing_script_names_the_object_that_should_hold_it(source: dict[str, object], named: str) -> None:
     world = World(trainer={"source": source}).started()
-    words = said(Cause.APP, "ScriptMissing", "The script cannot be read", permanent=True)
+    sentence = script_missing("/app/a.py", "No such file")
+    words = said(Cause.APP, "ScriptMissing", sentence, permanent=True)
     world.ended(member_name(0, 1), 64, words).settle()
     for message in (world.condition("Failed").message, world.status.summary.message):
         assert named in message
-    assert "The script cannot be read" in world.condition("Failed").message
+    message = world.condition("Failed").message
+    assert "The script /app/a.py cannot be read (No such file)" in message
+    assert message.count("in a new run") == 1, "what to do is said once"
+
+
+REMEDY = "mend what this sentence names and start it again"
+
+
+@pytest.mark.parametrize("cause", [Cause.APP, Cause.INFRASTRUCTURE, Cause.PREEMPTION])
+@pytest.mark.parametrize("reason", [*Ended, *Refusal])
+def test_the_remedy_of_any_last_words_is_told_once_wherever_it_is_told(reason: str, cause: Cause) -> None:
+    """Of all members at once, of one again and again, and in the end."""
+    world = World(failurePolicy={"budgets": {"app": 1, "infrastructure": 2, "preemption": 2}}).training()
+    for incarnation in range(1, 5):
+        words = said(cause, str(reason), f"Rank 0 failed: {REMEDY}.", permanent=incarnation > 2)
+        for ordinal in range(2):
+            if (name := member_name(ordinal, incarnation)) in world.pods:
+                world.ended(name, 64, words)
+        writes = only(world.settle(), WriteStatus)
+        told = [each.message for write in writes for each in (*write.status.conditions, *write.status.members)]
+        told += [note.message for write in writes for note in write.events]
+        assert not writes or any(REMEDY in message for message in told)
+        assert all(message.count(REMEDY) <= 1 for message in told), told
+        world.step(60)
+        world.settle()
 
 
 def test_a_node_that_prepares_a_pod_is_told_early_with_what_it_needs_there() -> None:
