@@ -205,13 +205,13 @@ def _refused_child(draft: Draft) -> tuple[str, str] | None:
 
 
 def durable(draft: Draft) -> None:
-    """The condition CheckpointDurable."""
+    """The condition CheckpointDurable: whether the last checkpoint is, and not whether there once was one that is."""
     kind = ConditionType.CHECKPOINT_DURABLE
     state = draft.state
     if draft.spec.checkpoint is None:
         draft.condition(kind, False, Progress.NO_CLAIM, "set spec.checkpoint.claim so that the run can resume")
     elif state is not None and state.checkpoint_problem:
-        draft.condition(kind, draft.durable_step > 0, Progress.CHECKPOINT_FAILED, state.checkpoint_problem)
+        draft.condition(kind, False, Progress.CHECKPOINT_FAILED, state.checkpoint_problem)
     elif skipped := _skipped(draft):
         draft.condition(kind, draft.durable_step > 0, Progress.CHECKPOINT_SKIPPED, skipped)
     elif draft.durable_step > 0:
