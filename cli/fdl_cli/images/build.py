@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fdl_cli.images import dockerfile, engines, inputs, machine
 from fdl_cli.images.base import Base
-from fdl_cli.images.catalog import INPUTS_LABEL, Image, find, reference
+from fdl_cli.images.catalog import INPUTS_LABEL, NCCL_WHEEL, Image, find, reference
 from fdl_cli.images.errors import ImageError
 from fdl_cli.images.progress import Reporter, size_text
 from fdl_cli.images.store import Record, Store
@@ -34,21 +34,33 @@ def plan_image(
     """Read an image's inputs and hash them.
 
     Raises:
-        ImageError: a file that it copies is missing, or the ROCm variant has no index.
+        ImageError: a file that it copies is missing, or the caller has not said what the image needs.
     """
-    if image.needs_torch_index and not options.torch_index:
-        raise ImageError(
-            f"The image '{image.name}' takes torch from a package index that this repository does not name: "
-            "give its address with --torch-index (the selector on pytorch.org shows it)."
-        )
+    arguments = {"VERSION": version} | _asked_for(image, options)
     text = (source / image.dockerfile).read_text(encoding="utf-8")
     files = tuple(inputs.collect(source, [image.dockerfile, *dockerfile.copied_paths(text)]))
-    arguments = {"VERSION": version}
-    if image.needs_torch_index:
-        arguments["TORCH_INDEX"] = options.torch_index
     start = f"parent:{parent_hash}" if image.parent else base_identity
     settings = {"image": image.name, "base": start, **{f"arg:{key}": value for key, value in arguments.items()}}
     return Plan(image, files, arguments, inputs.inputs_hash(files, settings), dockerfile.count_steps(text))
+
+
+def _asked_for(image: Image, options: Options) -> dict[str, str]:
+    """Build arguments that only the caller knows."""
+    if image.needs_torch_index:
+        if not options.torch_index:
+            raise ImageError(
+                f"The image '{image.name}' takes torch from a package index that this repository does not name: "
+                "give its address with --torch-index (the selector on pytorch.org shows it)."
+            )
+        return {"TORCH_INDEX": options.torch_index}
+    if image.needs_nccl:
+        if not NCCL_WHEEL.fullmatch(options.nccl):
+            raise ImageError(
+                f"The image '{image.name}' holds the NCCL of one wheel, and --nccl={options.nccl} names none: give the "
+                "CUDA release of the trainer's torch and the wanted version, such as --nccl nvidia-nccl-cu12==2.28.9."
+            )
+        return {"NCCL": options.nccl}
+    return {}
 
 
 def project_version(source: Path) -> str:

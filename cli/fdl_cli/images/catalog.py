@@ -1,5 +1,6 @@
 """The images of fdl: names, references, which one stands on which."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,9 @@ INPUTS_LABEL: Final = "dev.fdl.inputs"
 
 VARIANTS: Final = ("cpu", "cuda", "rocm")
 
+NCCL_WHEEL: Final = re.compile(r"nvidia-nccl-cu\d+==\d+\.\d+\.\d+(\.post\d+)?")
+"""A wheel with NCCL as pip is asked for it: the CUDA release that it was built for, and its version."""
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
@@ -27,6 +31,8 @@ class Image:
     """Image of fdl that this one stands on; without one it stands on the Debian base."""
     needs_torch_index: bool = False
     """True where torch comes from an index that the caller has to name."""
+    needs_nccl: bool = False
+    """True where the caller has to name the wheel with the NCCL that it holds."""
 
     @property
     def dockerfile(self) -> str:
@@ -52,6 +58,7 @@ CATALOG: Final[dict[str, Image]] = {
         Image("trainer-cpu", "trainer with Debian's torch, no accelerator"),
         Image("trainer-cuda", "trainer with PyPI's torch for NVIDIA (by hand: 5.7 GB)"),
         Image("trainer-rocm", "trainer with torch of a given index for AMD (by hand)", needs_torch_index=True),
+        Image("nccl-bridge", "NCCL of a given wheel for ncclBridge (by hand: 520 MB)", needs_nccl=True),
         Image("examples", "trainer-cpu with the examples and Fashion-MNIST", parent="trainer-cpu"),
     )
 }

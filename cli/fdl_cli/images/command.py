@@ -69,6 +69,7 @@ def images() -> None:
 )
 @click.option("--base-image", default="", envvar="FDL_BASE_IMAGE", help="Base in place of debian:trixie-slim.")
 @click.option("--torch-index", default="", envvar="FDL_TORCH_INDEX", help="Package index with torch for ROCm.")
+@click.option("--nccl", default="", help="Wheel for nccl-bridge, such as nvidia-nccl-cu12==2.28.9.")
 @click.option("--no-cache", is_flag=True, help="Build again from the first step, even what is up to date.")
 @click.option("--limit", type=float, default=3600.0, show_default=True, help="Seconds that one image may take.")
 @click.option("--source", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder of the checkout.")
@@ -78,6 +79,7 @@ def build(  # noqa: PLR0917 - click passes every option by name
     engine: str,
     base_image: str,
     torch_index: str,
+    nccl: str,
     no_cache: bool,
     limit: float,
     source: Path | None,
@@ -86,7 +88,7 @@ def build(  # noqa: PLR0917 - click passes every option by name
 
     An image whose inputs did not change is not built again. `trainer` stands for the trainer of --variant.
     """
-    options = Options(engine=engine, base_image=base_image, force=no_cache, torch_index=torch_index, limit=limit)
+    options = Options(engine, base_image, force=no_cache, torch_index=torch_index, nccl=nccl, limit=limit)
     try:
         ensure_images(names, variant, options, source)
     except ImageError as error:

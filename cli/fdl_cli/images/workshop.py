@@ -33,6 +33,8 @@ class Options:
     force: bool = False
     """Build even what is up to date, without the engine's layer cache."""
     torch_index: str = ""
+    nccl: str = ""
+    """Wheel with the NCCL of a bridge, such as ``nvidia-nccl-cu12==2.28.9``."""
     limit: float = 3600.0
     """Seconds that one image may take."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fdl_cli.images.build import plan_image, project_version
+from fdl_cli.images.build import Plan, plan_image, project_version
 from fdl_cli.images.catalog import CATALOG, Image
 from fdl_cli.images.dockerfile import Instruction, copied_paths, instructions
 from fdl_cli.images.errors import ImageError
@@ -15,6 +15,10 @@ from fdl_cli.images.workshop import Options
 ROOT = find_source(Path(__file__).resolve())
 IMAGES = pytest.mark.parametrize("image", CATALOG.values(), ids=CATALOG)
 FROM_BASE = pytest.mark.parametrize("image", [i for i in CATALOG.values() if i.parent is None], ids=lambda i: i.name)
+PROGRAMS = pytest.mark.parametrize("image", [i for i in CATALOG.values() if not i.needs_nccl], ids=lambda i: i.name)
+PROGRAMS_FROM_BASE = pytest.mark.parametrize(
+    "image", [i for i in CATALOG.values() if not (i.parent or i.needs_nccl)], ids=lambda i: i.name
+)
 
 
 def text_of(image: Image) -> str:
@@ -37,7 +41,7 @@ def test_runs_as_a_numeric_user_that_is_not_root(image: Image) -> None:
     assert users[-1] == "65532:65532"
 
 
-@IMAGES
+@PROGRAMS
 def test_starts_its_program_without_a_shell(image: Image) -> None:
     if image.parent:  # inherits the trainer's
         assert not any(instruction.word in ("CMD", "ENTRYPOINT") for instruction in stages(image)[-1])
@@ -57,7 +61,7 @@ def test_stands_on_debian_unless_told_otherwise(image: Image) -> None:
     assert instructions(text_of(image))[0] == Instruction("ARG", "BASE_IMAGE=debian:trixie-slim")
 
 
-@FROM_BASE
+@PROGRAMS_FROM_BASE
 def test_our_code_is_the_last_layer_with_files(image: Image) -> None:
     layers = [i.rest for i in stages(image)[-1] if i.word in ("COPY", "ADD", "RUN")]
     assert layers[-1] == "--from=code /opt/fdl/lib /opt/fdl/lib"
@@ -108,6 +112,24 @@ def test_rocm_asks_for_the_index_that_the_repository_does_not_know() -> None:
         plan_image(CATALOG["trainer-rocm"], ROOT, options=Options(), **settings)
     plan = plan_image(CATALOG["trainer-rocm"], ROOT, options=Options(torch_index="i"), **settings)
     assert plan.build_args["TORCH_INDEX"] == "i"
+
+
+@pytest.mark.parametrize("wheel", ["", "nvidia-nccl-cu12", "nccl==2.28.9", "nvidia-nccl-cu12==2.28", "-r evil==1.2.3"])
+def test_a_bridge_asks_for_a_wheel_with_its_version(wheel: str) -> None:
+    with pytest.raises(ImageError, match=r"such as --nccl nvidia-nccl-cu12==2\.28\.9"):
+        bridge(wheel)
+
+
+def test_a_bridge_of_another_release_is_another_image() -> None:
+    plan, other = bridge("nvidia-nccl-cu12==2.28.9"), bridge("nvidia-nccl-cu13==2.26.2.post1")
+    assert plan.build_args["NCCL"] == "nvidia-nccl-cu12==2.28.9"
+    assert plan.hash != other.hash
+
+
+def bridge(wheel: str) -> Plan:
+    return plan_image(
+        CATALOG["nccl-bridge"], ROOT, parent_hash="", base_identity="b", options=Options(nccl=wheel), version="1"
+    )
 
 
 def test_a_new_parent_or_base_means_a_new_image() -> None:
