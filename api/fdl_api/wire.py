@@ -213,6 +213,7 @@ class RankHello(Message):
     )
     dataset_samples: int = Field(description="Samples in the training set.")
     total_samples: int = Field(description="Samples that the whole run commits (dataset_samples x data epochs).")
+    batch_size: int = Field(default=0, description="Samples a batch; 0 where the trainer does not say.")
     committed: Position = Field(description="Newest state this rank holds: from a checkpoint, or of a live run.")
     checkpoint_error: str = Field(default="", max_length=1024, description="Why a checkpoint could not be used, if so.")
     data: str = Field(default="", max_length=96, description="Whether its data is resident or streamed, and why.")

@@ -5,6 +5,7 @@ from collections import deque
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from fdl_api.batches import too_large
 from fdl_api.runconfig import RunConfig
 from fdl_api.wire import (
     CheckpointFailed,
@@ -19,6 +20,7 @@ from fdl_api.wire import (
     State,
     WindowCommitted,
     member_of,
+    rank_uid,
 )
 from fdl_coordinator import forming, pairs
 from fdl_coordinator.goodput import Goodput
@@ -229,7 +231,12 @@ def _place(engine: "RunState", uid: str) -> pairs.Place:
 
 def notes(engine: "RunState") -> list[str]:
     """What is worth knowing of the run, as sentences."""
-    return [*_ratios(engine), *_one_way(engine), *too_slow(engine.progress.ranks, lambda uid: _who(engine, uid))]
+    return [
+        *_batches(engine),
+        *_ratios(engine),
+        *_one_way(engine),
+        *too_slow(engine.progress.ranks, lambda uid: _who(engine, uid)),
+    ]
 
 
 def _one_way(engine: "RunState") -> list[str]:
@@ -242,6 +249,15 @@ def _one_way(engine: "RunState") -> list[str]:
     if not broken:
         return []
     return [f"{broken} The group stands all the same; the next one may not, as it depends on who connects. {remedies}"]
+
+
+def _batches(engine: "RunState") -> list[str]:
+    told = engine.expected
+    if told is None or not told.batch_size:
+        return []
+    who = _who(engine, rank_uid(told.member_uid, told.local_rank))
+    note = too_large(who, told.batch_size, told.dataset_samples, engine.epochs.seats)
+    return [note] if note else []
 
 
 def _ratios(engine: "RunState") -> list[str]:

@@ -14,6 +14,9 @@ from fdl_api import names
 from fdl_api.runconfig import MemberEnv, RunConfig
 from fdl_api.wire import rank_uid
 
+SOLO_UID = "solo/0"
+"""UID and place of a rank that trains alone, outside of any run."""
+
 
 class ConfigurationError(RuntimeError):
     """The member's environment or files are not as the operator makes them; the message names the item."""
@@ -67,6 +70,11 @@ class Member:
     def rank_uid(self) -> str:
         """UID of this rank: unique over all incarnations."""
         return rank_uid(self.uid, self.local_rank)
+
+
+def place_of(member: Member | None) -> str:
+    """A rank's place in the run, the same for all incarnations; ``None`` trains alone."""
+    return f"{member.cohort}-{member.ordinal}/{member.local_rank}" if member else SOLO_UID
 
 
 def is_member(environment: Mapping[str, str] = os.environ) -> bool:

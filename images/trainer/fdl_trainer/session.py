@@ -27,12 +27,13 @@ from torch import nn
 from fdl_api import wire
 from fdl_api.reasons import Ended
 from fdl_api.termination import Saved
-from fdl_trainer.assembly import Job, Reading, Shard, assemble, place_of
+from fdl_trainer.assembly import assemble
 from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.fit import Accumulator, Loss
+from fdl_trainer.job import Job, Reading, Shard
 from fdl_trainer.loader import Batch, DataError
 from fdl_trainer.loop import Loop
-from fdl_trainer.member import Member
+from fdl_trainer.member import Member, place_of
 from fdl_trainer.saving import Saver
 from fdl_trainer.scaling import REASON, optimizer_step
 

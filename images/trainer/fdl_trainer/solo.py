@@ -11,8 +11,6 @@ from fdl_trainer.ending import RunEndedError
 from fdl_trainer.epochs import EpochBook
 from fdl_trainer.store import StoreClosedError
 
-SOLO_UID = "solo/0"
-
 
 class SoloLine:
     """Answers as a coordinator with a single member would, in the caller's thread."""

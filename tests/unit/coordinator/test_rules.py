@@ -113,6 +113,22 @@ def test_what_the_guards_did_is_in_the_state_and_a_report_without_figures_does_n
     assert snapshot(engine).guard == guard
 
 
+@pytest.mark.parametrize(("batch_size", "told"), [(0, False), (125, False), (126, True), (1001, True)])
+def test_a_batch_larger_than_the_data_or_a_ranks_share_is_noted_and_trained(batch_size: int, told: bool) -> None:
+    cohort = Cohort()
+    for ordinal in range(3):
+        cohort.dial(ordinal, batch_size=batch_size)
+    cohort.window()
+    state = snapshot(cohort.engine)
+    assert state.window == 1
+    sentence = (
+        f"rank 0 of digits-cpu-0-1 on node node0: batch_size of session.setup is {batch_size} and the dataset has "
+    )
+    assert [note.startswith(sentence) and "lower batch_size to at most 125" in note for note in state.notes] == (
+        [True] if told else []
+    )
+
+
 @pytest.mark.parametrize(("slow_ms", "told"), [(0.0, False), (20.0, False), (1280.0, False), (2000.0, True)])
 def test_a_rank_a_hundred_times_slower_is_named_once_with_what_to_do(slow_ms: float, told: bool) -> None:
     cohort = Cohort()

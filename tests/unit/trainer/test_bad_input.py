@@ -11,8 +11,8 @@ from torch.nn import functional
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.runconfig import CohortConfig
-from fdl_trainer.assembly import ranks_wanted
 from fdl_trainer.ending import RunEndedError
+from fdl_trainer.job import ranks_wanted
 from fdl_trainer.session import Session
 
 Harm = Callable[[Session, int], None]

@@ -116,6 +116,7 @@ def test_a_dataset_smaller_than_a_batch_is_trained_and_said(
     session, trained = train(Points(samples))
     assert session.complete and trained == 2 * samples
     assert f"Rank solo/0: batch_size of session.setup is 8 and the dataset has {samples} samples" in caplog.text
+    assert f"lower batch_size to at most {samples} in a new run" in caplog.text
 
 
 def test_parts_can_be_asked_for_and_must_hold_a_sample(train: Train) -> None:

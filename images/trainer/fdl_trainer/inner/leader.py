@@ -7,12 +7,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fdl_trainer.assembly import Shard
 from fdl_trainer.averaging import ModelState, Share, Wire
 from fdl_trainer.averaging.settings import Averaging
 from fdl_trainer.inner import messages
 from fdl_trainer.inner.link import Link, together
 from fdl_trainer.inner.shards import Shards, require_sharded, sharded_state, skeleton, whole_state
+from fdl_trainer.job import Shard
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 

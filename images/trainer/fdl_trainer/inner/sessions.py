@@ -9,7 +9,7 @@ from torch import nn
 
 from fdl_api import wire
 from fdl_api.reasons import Ended
-from fdl_trainer.assembly import Job, Shard, assemble
+from fdl_trainer.assembly import assemble
 from fdl_trainer.ending import user_code
 from fdl_trainer.fit import Loss, part
 from fdl_trainer.inner import messages
@@ -18,6 +18,7 @@ from fdl_trainer.inner.link import Link, together
 from fdl_trainer.inner.messages import Slice
 from fdl_trainer.inner.place import Place, problem
 from fdl_trainer.inner.shards import Shards, sharded_state, whole_state
+from fdl_trainer.job import Job, Shard
 from fdl_trainer.loader import Batch
 from fdl_trainer.loader.trees import map_tensors, to_device
 from fdl_trainer.loop import Loop
