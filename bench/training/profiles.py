@@ -106,7 +106,7 @@ DEFAULT = Profile(
         Scenario("1:1:4", "conv", (*_ALL_PEERS, *_FDL)),
         Scenario("1:1", "conv", ("solo", "DDP", *_FDL)),
         Scenario("1:4", "conv", (*_BASE, *_FDL), every=3),
-        Scenario("1:2.3 swap", "conv", ("solo", "DDP", "DDP proportional", *_FDL), every=3, longer=2.0),
+        Scenario("1:2.3 swap", "conv", ("solo", "DDP", "DDP proportional", *_FDL), every=2, longer=2.0),
         Scenario("1:2.3 jitter", "conv", (*_BASE, *_FDL), every=3),
         Scenario("1:2.3 quota", "conv", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
         Scenario("1:2.3", "mlp", ("solo", "DDP", "DDP proportional", "fdl cpu-cadence"), every=3),
@@ -156,11 +156,13 @@ _GPU_FDL = ("fdl nccl-cadence", "fdl nccl-sync", "fdl cpu-cadence", "fdl cpu-asy
 GPU = Profile(
     "gpu",
     6,
-    Timing(2.0, 3.0),
-    420.0,
+    Timing(3.0, 4.0),
+    900.0,
     (
-        Scenario("1:1", "resnet20", ("solo", "DDP", *_GPU_FDL)),
-        Scenario("1:2.3", "resnet20", ("solo", "DDP", "DDP proportional", *_GPU_FDL)),
+        Scenario("1:1", "gpt-10m", ("solo", "DDP", *_GPU_FDL)),
+        Scenario("1:2.3", "gpt-10m", ("solo", "DDP", "DDP proportional", *_GPU_FDL)),
+        Scenario("1:1", "resnet20", ("solo", "DDP", *_GPU_FDL), every=3),
+        Scenario("1:2.3", "resnet20", ("solo", "DDP", "DDP proportional", *_GPU_FDL), every=3),
     ),
     (
         Sweep(Wiring.NCCL, (*by_tensors(20), *by_size(_GPU_SIZES, 10))),

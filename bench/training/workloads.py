@@ -174,5 +174,13 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             "resnet20", resnet20, lambda: images(SAMPLES // 4, 3, 16), 8, "ResNet-20's shapes on 16x16 images", 1.0
         ),
+        Workload(
+            "gpt-10m",
+            lambda: Gpt(text()[1], context=256, width=384, layers=6, heads=6),
+            lambda: passages(256),
+            64,
+            "character GPT, 10.8 M parameters, 256 characters: keeps a device busy, not the host that launches its work",
+            2.9,
+        ),
     )
 }
