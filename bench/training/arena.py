@@ -110,7 +110,7 @@ class Arena:
 
     def _places(self, cohort: Cohort) -> list[Place]:
         if self._device == "cpu":
-            return places(cohort, len(os.sched_getaffinity(0)))
+            return places(cohort, sorted(os.sched_getaffinity(0)))
         later = cohort.slowness[::-1] if cohort.swaps else cohort.slowness
         return [Place(None, now, then) for now, then in zip(cohort.slowness, later, strict=True)]
 

@@ -12,6 +12,7 @@ work makes up for the rest of the ratio. The sum of their rates does not depend 
 measured with all ranks at work, under the same sharing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -67,18 +68,18 @@ class Place:
     quota: float | None = None
 
 
-def places(cohort: Cohort, cores: int) -> list[Place]:
+def places(cohort: Cohort, cores: Sequence[int]) -> list[Place]:
     """Cores and extra work of each rank.
 
     Args:
         cohort: the ranks.
-        cores: cores that may be used.
+        cores: numbers of the cores that may be used, as of ``os.sched_getaffinity``; the fastest rank has the first.
 
     Raises:
         ValueError: the cohort does not fit: ranks that share a core would have to be faster than their share of it.
     """
     order = sorted(range(cohort.ranks), key=lambda rank: cohort.slowness[rank])
-    core = {rank: min(place, cores - 1) for place, rank in enumerate(order)}
+    core = {rank: cores[min(place, len(cores) - 1)] for place, rank in enumerate(order)}
     sharing = {rank: sum(1 for other in core.values() if other == core[rank]) for rank in order}
     if cohort.quota:
         return [Place(core[rank], 1.0, 1.0, cohort.quota[rank]) for rank in range(cohort.ranks)]

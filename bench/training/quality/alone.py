@@ -1,4 +1,4 @@
-"""One device that trains all samples by itself, with the same rates and seeds, and batches of the job's size."""
+"""One device that trains all samples by itself, with batches and a learning rate of the job's."""
 
 import json
 import time
@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from bench.training.job import Job
+from bench.training.quality.settings import RATE
 from bench.training.quality.tasks import TASKS, cosine, examine, set_rate
 from bench.training.slowness import Burner
 from bench.training.workloads import loss_of
@@ -20,13 +21,14 @@ def train(job: Job) -> None:
     optimizer = task.optimizer(model.parameters())
     burner = Burner(model, job)
     inputs, targets = torch.load(job.data)
+    rate = task.rate * float(job.settings[RATE])
     total, done = task.epochs * len(inputs), 0
     began = time.monotonic()
     for epoch in range(task.epochs):
         order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(1000 * job.seed + epoch))
         for rows in torch.split(order, job.batch_size):
             x, y = inputs.index_select(0, rows), targets.index_select(0, rows)
-            set_rate(optimizer, task.rate * cosine(done / total))
+            set_rate(optimizer, rate * cosine(done / total))
             burner.burn(x, y)
             loss = loss_of(model, x, y)
             optimizer.zero_grad()

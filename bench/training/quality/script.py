@@ -15,6 +15,7 @@ from torch import nn
 
 import fdl_trainer
 from bench.training.fdl_script import own_job, place
+from bench.training.quality.settings import GRADIENTS, RATE
 from bench.training.quality.tasks import TASKS, cosine, examine, set_rate
 from bench.training.slowness import Burner
 from bench.training.workloads import loss_of
@@ -28,16 +29,20 @@ def main(session: fdl_trainer.Session) -> None:
         model=task.model,
         optimizer=task.optimizer,
         dataset=torch.load(job.data),
-        batch_size=task.batch_size,
+        batch_size=job.batch_size,
         epochs=task.epochs,
         seed=job.seed,
     )
     burner = Burner(session.model, job)
+    rate = task.rate * float(job.settings[RATE])
     began = 0.0
     for x, y in session:
         began = began or time.monotonic()
-        set_rate(session.optimizer, task.rate * cosine(session.progress))
+        set_rate(session.optimizer, rate * cosine(session.progress))
         burner.burn(x, y)
+        if job.settings[GRADIENTS]:
+            session.step(lambda batch: loss_of(session.model, *batch))
+            continue
         loss = loss_of(session.model, x, y)
         session.optimizer.zero_grad()
         torch.autograd.backward(loss)

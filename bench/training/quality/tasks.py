@@ -1,13 +1,13 @@
-"""Two tasks with held-out data, and how their figures are compared. Pure but for the tensors."""
+"""Two tasks with held-out data. Pure but for the tensors."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from bench.training.stats import Interval, mean_interval
+from bench.training.quality.settings import ALONE, ALONE_WIDE
 from bench.training.workloads import Gpt, conv, images, loss_of, passages, text
 
 TEST_IMAGES = 20_000
@@ -23,10 +23,12 @@ class Task:
         model: makes the model.
         train: makes the training set.
         test: makes the held-out set.
-        batch_size: on every rank, and alone.
+        batch_size: of the fastest device alone; baselines and settings of fdl take shares of it.
         epochs: passes over the training set.
         rate: highest learning rate; it follows a cosine over the samples. The GPT's is the best for one device alone of
             0.002 and 0.004 (AdamW) and 0.1 (SGD).
+        settings: of fdl, unless the command line has others.
+        baselines: the same.
         adam: train by AdamW, as transformers are, and not by SGD.
         figure: ``accuracy`` (percent) or ``loss``.
         margin: how much worse fdl may be: percentage points of accuracy, or a share of the loss.
@@ -41,6 +43,8 @@ class Task:
     rate: float
     figure: str
     margin: float
+    settings: tuple[str, ...]
+    baselines: tuple[str, ...] = (ALONE, ALONE_WIDE)
     adam: bool = False
 
     def optimizer(self, parameters: object) -> torch.optim.Optimizer:
@@ -55,12 +59,6 @@ class Task:
         return other - own if self.figure == "accuracy" else (own - other) / other
 
 
-ALONE = "alone"
-"""The fastest device alone, with the batches that each rank of fdl has."""
-ALONE_WIDE = "alone, wide"
-"""The same device with the batches of all ranks as one. What is worse there already comes from the size of the batch
-and not from how fdl averages: any training in parallel pays it."""
-
 TASKS = {
     task.name: task
     for task in (
@@ -74,6 +72,7 @@ TASKS = {
             rate=0.05,
             figure="accuracy",
             margin=0.2,
+            settings=("as alone",),
         ),
         Task(
             "gpt",
@@ -85,6 +84,8 @@ TASKS = {
             rate=0.002,
             figure="loss",
             margin=0.005,
+            settings=("as alone", "half short", "half short moments"),
+            baselines=(ALONE, ALONE_WIDE, "alone half"),
             adam=True,
         ),
     )
@@ -115,55 +116,3 @@ def examine(task: Task, model: nn.Module) -> float:
         else:
             total += float(loss_of(model, inputs, targets)) * len(inputs)
     return total / len(x)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """fdl against the fastest device alone, paired by seed.
-
-    Attributes:
-        task: name.
-        method: of fdl.
-        against: what it is compared with.
-        alone: figures by seed.
-        own: figures by seed.
-        worse: mean of how much worse, with its interval, in the unit of the margin.
-        margin: how much worse it may be.
-        speed_up: mean of the time alone over the time of fdl.
-    """
-
-    task: str
-    method: str
-    against: str
-    alone: tuple[float, ...]
-    own: tuple[float, ...]
-    worse: Interval
-    margin: float
-    speed_up: float
-
-    @property
-    def met(self) -> bool:
-        """Whether the mean is inside the margin; the interval says how sure that is."""
-        return self.worse.value <= self.margin
-
-
-def compare(
-    task: Task,
-    method: str,
-    against: str,
-    alone: Sequence[tuple[float, float]],
-    own: Sequence[tuple[float, float]],
-) -> Comparison:
-    """Compare (figure, seconds) pairs, one for each seed, in the same order."""
-    worse = [task.worse_by(mine[0], other[0]) for mine, other in zip(own, alone, strict=True)]
-    speed = [other[1] / mine[1] for mine, other in zip(own, alone, strict=True)]
-    return Comparison(
-        task.name,
-        method,
-        against,
-        tuple(figure for figure, _ in alone),
-        tuple(figure for figure, _ in own),
-        mean_interval(worse),
-        task.margin,
-        sum(speed) / len(speed),
-    )

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from bench.training.arena import Arena
 from bench.training.catalog import BY_NAME
 from bench.training.cohorts import Cohort
 from bench.training.measure import Outcome, Timing
-from bench.training.quality import tasks
 from bench.training.workloads import WORKLOADS
 
 PAIR = Cohort("1:2", (2.0, 1.0))
@@ -67,32 +65,3 @@ def test_a_rank_that_ends_is_told_with_its_last_words(arena: Arena) -> None:
     assert outcome.reason.startswith("a rank ended before the first commit (")
     assert "rank-0.log" in outcome.reason
     assert outcome.rates == []
-
-
-def test_the_learning_rate_warms_up_and_falls_to_nothing() -> None:
-    assert tasks.cosine(0.0) == pytest.approx(0.04)
-    assert tasks.cosine(0.05) == pytest.approx(1.0)
-    assert tasks.cosine(1.0) == pytest.approx(0.0, abs=1e-12)
-
-
-def test_worse_is_positive_for_less_accuracy_and_for_more_loss() -> None:
-    conv, gpt = tasks.TASKS["conv"], tasks.TASKS["gpt"]
-    assert conv.worse_by(93.0, 93.5) == pytest.approx(0.5)
-    assert gpt.worse_by(2.02, 2.0) == pytest.approx(0.01)
-
-
-def test_comparisons_are_paired_by_seed() -> None:
-    found = tasks.compare(
-        tasks.TASKS["gpt"], "fdl", tasks.ALONE, alone=[(2.0, 10.0), (3.0, 10.0)], own=[(2.01, 8.0), (3.0, 5.0)]
-    )
-    assert found.worse.value == pytest.approx(0.0025)
-    assert found.met
-    assert found.speed_up == pytest.approx((1.25 + 2.0) / 2)
-
-
-def test_the_figure_of_a_model_that_knows_nothing_is_chance() -> None:
-    class Constant(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.one_hot(torch.zeros(len(x), dtype=torch.long), 10).float()
-
-    assert tasks.examine(tasks.TASKS["conv"], Constant()) == pytest.approx(10.0, abs=1.0)
