@@ -2,7 +2,10 @@
 no more than this.
 """
 
-from typing import Annotated, ClassVar
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
@@ -120,3 +123,13 @@ class ProbedSpec(Model):
     variants: tuple[Variant, ...] = ()
     prober: ProberSpec = Field(default_factory=ProberSpec)
     fabric: FabricSpec = Field(default_factory=FabricSpec)
+
+
+def mark(spec: Mapping[str, Any]) -> str:
+    """Short hash of what probers read of a spec, by which a report tells whether it was made after a change.
+
+    Args:
+        spec: as the API server has it, so that all releases find the same.
+    """
+    read = {key: spec.get(key) for key in ProbedSpec.model_fields}
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:12]

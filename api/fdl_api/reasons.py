@@ -165,3 +165,4 @@ class Progress(StrEnum):
     NOT_SUSPENDED = "NotSuspended"
     RUNNING = "Running"
     FINISHED = "Finished"
+    FIELDS_NOT_KNOWN = "FieldsNotKnown"

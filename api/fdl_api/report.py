@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
+from fdl_api import reading
 from fdl_api.labels import REPORT
 from fdl_api.model import StatusModel
 
@@ -250,6 +251,9 @@ class Report(StatusModel):
     simulated: bool = False
     local: bool = Field(default=False, description="Whether it is about a machine outside of any cluster.")
     ready: bool = Field(default=False, description="False when a blocking check fails.")
+    judged_by: str = Field(
+        default="", description="Mark of what of FdlCluster's spec it was made by; empty for none, and in old reports."
+    )
     host: Host = Field(default_factory=Host)
     drivers: dict[str, Driver] = Field(default_factory=dict, description="By vendor.")
     devices: tuple[Device, ...] = ()
@@ -279,13 +283,10 @@ def worst(checks: Iterable[Check]) -> Severity:
 
 
 def parse(text: str | None) -> Report | None:
-    """Read an annotation's value; ``None`` when there is none or when it is no report."""
-    if not text:
-        return None
-    try:
-        return Report.model_validate_json(text)
-    except ValueError:
-        return None
+    """Read an annotation's value; ``None`` when there is none or when it is no report. What a newer prober says in
+    words that this release does not know is left out.
+    """
+    return reading.lenient_text(Report, text) if text else None
 
 
 def of_node(annotations: Mapping[str, str] | None) -> Report | None:

@@ -39,6 +39,10 @@ class RunRecord:
     """``None`` when this release cannot read the spec; ``problem`` then says why."""
     status: FdlRunStatus
     problem: str = ""
+    phase_known: bool = True
+    """False where a newer release has written a phase that this one does not know."""
+    unknown: tuple[str, ...] = ()
+    """Fields of the spec that this release does not know, and goes on without."""
     save_now: str = ""
     """Content of the annotation fdl.dev/save-now: each new one asks for a checkpoint."""
 

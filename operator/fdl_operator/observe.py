@@ -6,6 +6,7 @@ they are parsed.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ from fdl_operator.records import cluster_record, owned_record, pod_record, run_r
 from fdl_operator.settings import Settings
 from fdl_operator.store import Store
 from fdl_operator.watch import Watch
+
+logger = logging.getLogger(__name__)
 
 OWNED: dict[ObjectKind, Resource] = {
     ObjectKind.CONFIG_MAP: api.CONFIG_MAPS,
@@ -125,9 +128,19 @@ def _owned_watch(client: Client, store: Store, kind: ObjectKind, namespace: str)
 def registry(store: Store, cluster_changed: Callable[[ClusterRecord | None], None]) -> kopf.OperatorRegistry:
     """kopf's handlers: they take the event in, and do nothing else."""
     handlers = kopf.OperatorRegistry()
+    told: set[tuple[str, ...]] = set()
+
+    def tell(what: str, unknown: tuple[str, ...]) -> None:
+        """Say what this release goes on without; once, for a newer schema fills in the same fields of every object."""
+        if unknown and unknown not in told:
+            told.add(unknown)
+            logger.warning("%s: this release does not know %s, and goes on without", what, ", ".join(unknown))
 
     async def run_event(*, event: Any, **_: Any) -> None:
         record = run_record(event["object"])
+        tell(f"FdlRun {record.namespace}/{record.name}", record.unknown)
+        if not record.phase_known:
+            logger.error("FdlRun %s/%s: %s; it is left alone", record.namespace, record.name, record.problem)
         if event["type"] == "DELETED":
             store.drop_run(record.key, record.uid)
         else:
@@ -138,6 +151,7 @@ def registry(store: Store, cluster_changed: Callable[[ClusterRecord | None], Non
         if item["metadata"]["name"] != "default":
             return
         record = None if event["type"] == "DELETED" else cluster_record(item)
+        tell("FdlCluster/default", record.unknown if record is not None else ())
         store.put_cluster(record.spec if record is not None else None)
         cluster_changed(record)
 

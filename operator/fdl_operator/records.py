@@ -1,11 +1,10 @@
 """From the API server's objects to slim records."""
 
-import logging
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from fdl_api import labels
+from fdl_api import labels, reading
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.model import first_problem
 from fdl_api.names import TRAINER_CONTAINER
@@ -14,8 +13,6 @@ from fdl_operator import clock
 from fdl_operator.build.pods import PLACEMENT, VARIANT
 from fdl_operator.model import OwnedRecord, PodPhase, PodRecord, RunRecord
 from fdl_operator.plan.cluster import ClusterRecord
-
-logger = logging.getLogger(__name__)
 
 MAX_TEXT: Final = 1000
 MAX_SAVE_NOW: Final = 64
@@ -28,18 +25,20 @@ def run_record(item: dict[str, Any]) -> RunRecord:
     """An FdlRun. A spec or a status that this release cannot read is no reason to fail."""
     meta = item["metadata"]
     spec: FdlRunSpec | None = None
+    unknown: tuple[str, ...] = ()
     problem = ""
     try:
-        spec = FdlRunSpec.model_validate(item.get("spec") or {})
+        found = reading.strict(FdlRunSpec, item.get("spec") or {})
+        spec, unknown = found.value, tuple(f"spec.{path}" for path in found.left_out)
     except ValidationError as error:
         problem = (
             f"this release of the operator cannot read the spec: {first_problem(error, 'spec')}; correct the field or "
             "upgrade the operator"
         )
-    try:
-        status = FdlRunStatus.model_validate(item.get("status") or {})
-    except ValidationError:
-        status = FdlRunStatus()
+    phase = (item.get("status") or {}).get("phase")
+    status = reading.lenient(FdlRunStatus, item.get("status") or {}).value
+    if phase and status.phase is None:
+        problem = f"this release of the operator does not know status.phase {phase!r}; upgrade the operator"
     return RunRecord(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -51,6 +50,8 @@ def run_record(item: dict[str, Any]) -> RunRecord:
         spec=spec,
         status=status,
         problem=problem,
+        phase_known=not phase or status.phase is not None,
+        unknown=unknown,
         save_now=str((meta.get("annotations") or {}).get(labels.SAVE_NOW, ""))[:MAX_SAVE_NOW],
     )
 
@@ -121,24 +122,18 @@ def owned_record(item: dict[str, Any], kind: str) -> OwnedRecord:
 
 
 def cluster_record(item: dict[str, Any]) -> ClusterRecord:
-    """An FdlCluster. What this release cannot read counts as empty, and is logged."""
-    try:
-        spec = FdlClusterSpec.model_validate(item.get("spec") or {})
-    except ValueError as error:
-        logger.error("FdlCluster/default: this release cannot read the spec: %s", error)
-        spec = FdlClusterSpec()
-    try:
-        status = FdlClusterStatus.model_validate(item.get("status") or {})
-    except ValueError:
-        status = FdlClusterStatus()
+    """An FdlCluster. What of it this release cannot read is left out."""
+    spec = reading.lenient(FdlClusterSpec, item.get("spec") or {})
+    status = reading.lenient(FdlClusterStatus, item.get("status") or {})
     meta = item["metadata"]
     return ClusterRecord(
         name=meta["name"],
         uid=meta["uid"],
         generation=int(meta.get("generation") or 0),
         resource_version=meta.get("resourceVersion", ""),
-        spec=spec,
-        status=status,
+        spec=spec.value,
+        status=status.value,
+        unknown=tuple(f"spec.{path}" for path in spec.left_out),
     )
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
+from fdl_api import reading
 from fdl_api.run import FdlRunStatus, RunPhase
 from fdl_api.wire import State
 from fdl_cli.demo import screen, story
@@ -79,7 +80,7 @@ class Follower:
         found = self._kube.run(self._namespace, self._run)
         if found is None:
             raise DemoError(f"FdlRun {self._run} in namespace {self._namespace} has gone: somebody deleted it")
-        seen.status = FdlRunStatus.model_validate(found.get("status") or {})
+        seen.status = reading.lenient(FdlRunStatus, found.get("status") or {}).value
         coordinator = seen.status.coordinator.pod_name
         state = self._peek.state(coordinator) if coordinator else None
         state = state or story.from_status(seen.status)

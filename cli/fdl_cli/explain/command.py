@@ -10,15 +10,15 @@ from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fdl_api import reading
 from fdl_api.model import first_problem
-from fdl_api.nodes import NodeRecord
-from fdl_api.placement import Cluster
 from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_cli import access
 from fdl_cli.access import Access, AccessError, ForbiddenError
 from fdl_cli.explain import judge, text
 from fdl_cli.explain.judge import CohortView, Run
 from fdl_cli.explain.resources import Space, space
+from fdl_cli.fdlcluster import read
 from fdl_cli.probe import rows
 from fdl_cli.probe import text as probe_text
 from fdl_cli.screen import emit, pages
@@ -76,7 +76,7 @@ def explain_run(where: Access, namespace: str, name: str) -> Callable[[int], Ren
         )
     run = _run(item)
     items = where.items("/api/v1/nodes")
-    cluster = _context(where, rows.records(items), where.get(access.CLUSTER), time.time())
+    cluster = judge.context(rows.records(items), read(where.get(access.CLUSTER)), time.time())
     spaces = _Spaces(where, items)
     order = sorted(cluster.nodes, key=rows.natural)
     views = [judge.view(run, cohort, cluster, order, spaces.of) for cohort in run.spec.cohorts]
@@ -91,8 +91,8 @@ def explain_node(where: Access, namespace: str, name: str) -> Callable[[int], Re
         AccessError: it cannot be read, or there is none.
     """
     items = where.items("/api/v1/nodes")
-    nodes, found_cluster, now = rows.records(items), where.get(access.CLUSTER), time.time()
-    cluster = _context(where, nodes, found_cluster, now)
+    nodes, found_cluster, now = rows.records(items), read(where.get(access.CLUSTER)), time.time()
+    cluster = judge.context(nodes, found_cluster, now)
     if name not in cluster.nodes:
         raise AccessError(f"{where.where} has no node {name!r}; see kubectl get nodes")
     survey = rows.survey(nodes, found_cluster, None, now, name)
@@ -114,27 +114,18 @@ def explain_node(where: Access, namespace: str, name: str) -> Callable[[int], Re
     return page
 
 
-def _context(where: Access, nodes: Mapping[str, NodeRecord], cluster: Mapping[str, Any] | None, now: float) -> Cluster:
-    try:
-        return judge.context(nodes, cluster, now)
-    except ValidationError as error:
-        raise AccessError(
-            f"this release of fdl cannot read FdlCluster/default of {where.where}: {first_problem(error)}; use the "
-            "operator's"
-        ) from error
-
-
 def _run(item: Mapping[str, Any]) -> Run:
     meta = item["metadata"]
     try:
-        spec = FdlRunSpec.model_validate(item.get("spec") or {})
-        status = FdlRunStatus.model_validate(item.get("status") or {})
+        spec = reading.strict(FdlRunSpec, item.get("spec") or {})
     except ValidationError as error:
         raise AccessError(
             f"this release of fdl cannot read FdlRun {meta['namespace']}/{meta['name']}: {first_problem(error)}; use "
             "the operator's"
         ) from error
-    return Run(meta["namespace"], meta["name"], spec, status)
+    status = reading.lenient(FdlRunStatus, item.get("status") or {}).value
+    unknown = tuple(f"spec.{path}" for path in spec.left_out)
+    return Run(meta["namespace"], meta["name"], spec.value, status, unknown)
 
 
 class _Spaces:

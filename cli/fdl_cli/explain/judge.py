@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from fdl_api import labels
-from fdl_api.cluster import FdlCluster
 from fdl_api.fitting import sift
 from fdl_api.network import cluster_of, communicator
 from fdl_api.nodes import NodeRecord
@@ -26,6 +25,7 @@ from fdl_api.ways import ways
 from fdl_cli.explain import resources
 from fdl_cli.explain.resources import Amounts, Space
 from fdl_cli.explain.speed import Speed, speeds
+from fdl_cli.fdlcluster import Found
 
 Fits = Literal["yes", "full", "no"]
 BEHIND: Final = "would suit, but nodes with real devices come first"
@@ -40,12 +40,14 @@ class Run:
         name: its name.
         spec: its spec.
         status: its status.
+        unknown: fields of its spec that this release of fdl does not know.
     """
 
     namespace: str
     name: str
     spec: FdlRunSpec
     status: FdlRunStatus
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class CohortView:
     verdicts: tuple[Verdict, ...]
 
 
-def context(nodes: Mapping[str, NodeRecord], cluster: Mapping[str, Any] | None, now: float) -> Cluster:
+def context(nodes: Mapping[str, NodeRecord], cluster: Found | None, now: float) -> Cluster:
     """What placement looks at, as the operator sees it.
 
     Args:
@@ -100,7 +102,7 @@ def context(nodes: Mapping[str, NodeRecord], cluster: Mapping[str, Any] | None, 
         cluster: FdlCluster/default; ``None`` when it does not exist.
         now: seconds since 1970.
     """
-    found = FdlCluster.model_validate(dict(cluster)) if cluster is not None else FdlCluster()
+    found = cluster or Found()
     return cluster_of(found.spec, found.status.quarantine, nodes, now)
 
 

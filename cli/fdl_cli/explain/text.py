@@ -26,6 +26,9 @@ TROUBLE: Final = ("Placeable", "CoordinatorReady", "Formed", "Progressing", "Che
 def run(found: Run, views: Iterable[CohortView], width: int) -> RenderableType:
     """A run: where it stands, and for each cohort all nodes."""
     parts: list[RenderableType] = [_head(found)]
+    if found.unknown:
+        told = ", ".join(found.unknown[:MAX_NAMED])
+        parts.append(words(f"this release of fdl does not know {told}, and judges without", style="yellow"))
     parts += list(_conditions(found.status.conditions))
     parts += list(_environment(found))
     for view in views:

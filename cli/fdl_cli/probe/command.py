@@ -16,6 +16,7 @@ from fdl_api import labels
 from fdl_api.report import worst
 from fdl_cli import access
 from fdl_cli.access import Access, AccessError, ForbiddenError
+from fdl_cli.fdlcluster import read
 from fdl_cli.probe import local, text
 from fdl_cli.probe.rows import ProberPod, Survey, prober_pods, records, survey
 from fdl_cli.screen import emit, pages
@@ -96,7 +97,7 @@ def look(where: Access, node: str = "") -> Survey:
     Raises:
         AccessError: it cannot be read, fdl is not installed, or there is no node of that name.
     """
-    cluster = where.get(access.CLUSTER)
+    cluster = read(where.get(access.CLUSTER))
     if node:
         one = where.get(access.node(node))
         if one is None:

@@ -11,12 +11,13 @@ from fdl_api import report as reports
 from fdl_api.checks.conditions import finding as known
 from fdl_api.checks.conditions import seen_in
 from fdl_api.checks.machine import REPORT_AGE
-from fdl_api.cluster import FdlCluster, FdlClusterSpec, FdlClusterStatus
+from fdl_api.cluster import FdlClusterStatus
 from fdl_api.network import cluster_of, confined
 from fdl_api.nodes import NodeRecord, age_check, devices, node_record
 from fdl_api.placement import Cluster, withheld_problem
 from fdl_api.reasons import ClusterCondition
 from fdl_api.report import Check, Report, Severity
+from fdl_cli.fdlcluster import Found
 
 State = Literal["ready", "not ready", "stale", "no report", "not probed"]
 """not probed: a control plane node, where no prober is expected to report."""
@@ -24,6 +25,8 @@ State = Literal["ready", "not ready", "stale", "no report", "not probed"]
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 WHOLE: Final = ""
 """Name of the cluster as a whole, among names of nodes."""
+MAX_FIELDS: Final = 4
+"""Fields that a sentence names."""
 CONDITIONS: Final[dict[str, Severity]] = {
     ClusterCondition.NCCL_CONSISTENT: "fail",
     ClusterCondition.SHARED_VOLUME_CONSISTENT: "fail",
@@ -131,7 +134,7 @@ def records(nodes: Iterable[Mapping[str, Any]]) -> dict[str, NodeRecord]:
 
 def survey(
     nodes: Mapping[str, NodeRecord],
-    cluster: Mapping[str, Any] | None,
+    cluster: Found | None,
     pods: Mapping[str, ProberPod] | None,
     now: float,
     only: str = "",
@@ -145,12 +148,12 @@ def survey(
         now: seconds since 1970.
         only: name of the one node to judge; all when empty. The cluster's own problems are told in any case.
     """
-    spec, status = _parts(cluster)
-    context = cluster_of(spec, status.quarantine, nodes, now)
+    found = cluster or Found()
+    context = cluster_of(found.spec, found.status.quarantine, nodes, now)
     chosen = sorted((name for name in nodes if only in ("", name)), key=natural)
-    out = confined(status.quarantine)
-    rows = tuple(_row(nodes[name], context, out, pods) for name in chosen)
-    whole = [*_missing(cluster, nodes.values(), pods), *_conditions(status)]
+    out = confined(found.status.quarantine)
+    rows = tuple(_row(nodes[name], context, out, pods, found.mark) for name in chosen)
+    whole = [*_missing(cluster, nodes.values(), pods), *_not_known(found), *_conditions(found.status)]
     return Survey(rows, (*whole, *(problem for row in rows for problem in row.problems)))
 
 
@@ -179,19 +182,15 @@ def _pod_state(status: Mapping[str, Any]) -> str:
     return str(status.get("phase") or "Unknown")
 
 
-def _parts(cluster: Mapping[str, Any] | None) -> tuple[FdlClusterSpec, FdlClusterStatus]:
-    """Spec and status; what this release cannot read counts as empty, since nodes can be judged without it."""
-    try:
-        found = FdlCluster.model_validate(dict(cluster or {}))
-    except ValueError:
-        return FdlClusterSpec(), FdlClusterStatus()
-    return found.spec, found.status
-
-
-def _row(record: NodeRecord, context: Cluster, out: Mapping[str, Check], pods: Mapping[str, ProberPod] | None) -> Row:
+def _row(
+    record: NodeRecord, context: Cluster, out: Mapping[str, Check], pods: Mapping[str, ProberPod] | None, mark: str
+) -> Row:
     tags = record.labels
     report = reports.parse(record.report)
-    problems = [*_own_problems(record, context, out, pods), *_found(record.name, report)]
+    own = list(_own_problems(record, context, out, pods))
+    if report is not None and not any(problem.check == REPORT_AGE.name for problem in own):
+        own += _before_the_change(record.name, report, mark)
+    problems = [*own, *_found(record.name, report)]
     problems.sort(key=lambda problem: -reports.SEVERITIES.index(problem.severity))
     return Row(
         name=record.name,
@@ -255,6 +254,21 @@ def _own_problems(
         yield dataclasses.replace(_problem(name, old), remedy=remedy)
 
 
+def _before_the_change(node: str, report: Report, mark: str) -> Iterable[Problem]:
+    """Whether the prober has not looked since FdlCluster was changed: what it says of variants is of before."""
+    if report.judged_by and mark and report.judged_by != mark:
+        yield Problem(
+            node,
+            "cluster",
+            "unknown",
+            "FdlCluster/default was changed after the prober had read it: what is said of variants and interfaces here "
+            "is by the spec of before",
+            f'Wait for a minute, or ask at once: kubectl annotate node {node} {labels.PROBE_NOW}="$(date)" '
+            "--overwrite. If it stays so, see the log of its prober pod.",
+            reason="changed",
+        )
+
+
 def _look(node: str, pods: Mapping[str, ProberPod] | None) -> str:
     if pods is None:
         return f"see its prober pod: kubectl get pods -A -l {labels.ROLE}={labels.ROLE_PROBER} -o wide"
@@ -282,8 +296,22 @@ def _problem(node: str, check: Check) -> Problem:
     )
 
 
+def _not_known(cluster: Found) -> Iterable[Problem]:
+    if cluster.left_out:
+        told = ", ".join(cluster.left_out[:MAX_FIELDS])
+        more = f" and {len(cluster.left_out) - MAX_FIELDS} more" if len(cluster.left_out) > MAX_FIELDS else ""
+        yield Problem(
+            WHOLE,
+            "cluster",
+            "warn",
+            f"this release of fdl does not know {told}{more} of FdlCluster/default, and judges without",
+            "Use the fdl of the operator's release.",
+            reason="not-known",
+        )
+
+
 def _missing(
-    cluster: Mapping[str, Any] | None, records: Iterable[NodeRecord], pods: Mapping[str, ProberPod] | None
+    cluster: Found | None, records: Iterable[NodeRecord], pods: Mapping[str, ProberPod] | None
 ) -> Iterable[Problem]:
     """What is not there at all."""
     if cluster is None:

@@ -131,6 +131,7 @@ def report(facts: Facts, now: datetime) -> Report:
         prober_version=VERSION,
         simulated=facts.simulated,
         local=facts.local,
+        judged_by=facts.judged_by,
         ready=not any(check.blocking and check.severity in ("fail", "unknown") for check in results),
         host=facts.host,
         drivers=dict(facts.drivers),

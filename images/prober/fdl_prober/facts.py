@@ -30,6 +30,7 @@ class Facts:
         sentinel: the shared volume's file, if one is configured.
         variants: trainer images of the cluster, in their order.
         cluster_known: whether the FdlCluster could be read at all.
+        judged_by: mark of its spec; empty for none.
         deep: newest deep check by variant, only those that are still about this hardware and image.
         socket_interface: the interface for collectives that the cluster names for this node; empty for none.
         image_trouble: variants whose image the kubelet cannot get, with its words.
@@ -48,6 +49,7 @@ class Facts:
     sentinel: Sentinel | None = None
     variants: tuple[Variant, ...] = ()
     cluster_known: bool = True
+    judged_by: str = ""
     deep: Mapping[str, DeepResult] = field(default_factory=dict)
     socket_interface: str = ""
     image_trouble: Mapping[str, str] = field(default_factory=dict)
@@ -169,6 +171,7 @@ def gather(
     known: Iterable[GoneDevice] = (),
     socket_interface: str = "",
     image_trouble: Mapping[str, str] | None = None,
+    judged_by: str = "",
     local: bool = False,
 ) -> Facts:
     """Bring an observation into the report's terms.
@@ -184,6 +187,7 @@ def gather(
         known: devices that were there since the machine started.
         socket_interface: the interface for collectives that the cluster names for this node; empty for none.
         image_trouble: variants whose image the kubelet cannot get, with its words.
+        judged_by: mark of FdlCluster's spec; empty for none.
         local: whether this is a machine outside of any cluster.
     """
     identities = {gpu.address: gpu.identity for gpu in seen.pci}
@@ -216,6 +220,7 @@ def gather(
         sentinel=seen.sentinel,
         variants=variants,
         cluster_known=cluster_known,
+        judged_by=judged_by,
         deep=valid,
         socket_interface=socket_interface,
         image_trouble=image_trouble or {},

@@ -38,6 +38,7 @@ class State:
     fabric: FabricSpec | None = None
     max_age_seconds: int = field(default_factory=lambda: ProberSpec().report_max_age_seconds)
     cluster_known: bool = False
+    cluster_mark: str = ""
     cluster_asked: datetime | None = None
     deep: dict[str, DeepResult] = field(default_factory=dict)
     image_trouble: dict[str, str] = field(default_factory=dict)
@@ -130,8 +131,9 @@ class Prober:
         state.cluster_asked = now
         if version is None:
             state.cluster_known, state.cluster_version, state.variants, state.fabric = False, None, (), None
+            state.cluster_mark = ""
         elif version != state.cluster_version or not state.cluster_known:
-            spec = await self._server.cluster()
+            spec, state.cluster_mark = await self._server.cluster()
             state.variants, state.max_age_seconds = spec.variants, spec.prober.report_max_age_seconds
             state.fabric = spec.fabric
             state.cluster_version, state.cluster_known = version, True
@@ -182,6 +184,7 @@ class Prober:
             known=state.known,
             socket_interface=socket_interface(state.fabric, state.labels),
             image_trouble=state.image_trouble,
+            judged_by=state.cluster_mark,
         )
         state.known = history.update(state.known, facts.devices)
         desired = decide.desired(facts, now)

@@ -2,16 +2,19 @@
 
 import http.client
 import json
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from fdl_api import labels
-from fdl_api.cluster_nodes import ProbedSpec
+from fdl_api import labels, reading
+from fdl_api.cluster_nodes import ProbedSpec, mark
 from fdl_prober.access import Access
 from fdl_prober.bounded import Bounded, StuckError
+
+log = logging.getLogger("fdl_prober")
 
 TIMEOUT_SECONDS = 20.0
 _CLUSTER = "/apis/fdl.dev/v1alpha1/fdlclusters/default"
@@ -116,17 +119,18 @@ class Server:
             raise
         return f"{found['metadata']['uid']}/{found['metadata']['generation']}"
 
-    async def cluster(self) -> ProbedSpec:
-        """What the spec of FdlCluster/default says about nodes.
+    async def cluster(self) -> tuple[ProbedSpec, str]:
+        """What the spec of FdlCluster/default says about nodes, as far as this prober understands it, and its mark
+        (:func:`~fdl_api.cluster_nodes.mark`).
 
         Raises:
-            ServerError: it cannot be read, or it says something that this prober does not understand.
+            ServerError: it cannot be read.
         """
-        found = await self._call("GET", _CLUSTER)
-        try:
-            return ProbedSpec.model_validate(found.get("spec", {}))
-        except ValueError as error:
-            raise ServerError(f"FdlCluster/default: {error}", 0) from error
+        spec = (await self._call("GET", _CLUSTER)).get("spec") or {}
+        found = reading.lenient(ProbedSpec, spec)
+        if found.left_out:
+            log.warning("FdlCluster/default: this release does not know spec.%s", ", spec.".join(found.left_out))
+        return found.value, mark(spec)
 
     async def deep_pods(self) -> list[dict[str, Any]]:
         """Deep-check pods on the own node.

@@ -37,6 +37,8 @@ class ClusterRecord:
     resource_version: str
     spec: FdlClusterSpec
     status: FdlClusterStatus
+    unknown: tuple[str, ...] = ()
+    """What of the spec this release does not know, and goes on without."""
 
     def is_newer_than(self, other: "ClusterRecord") -> bool:
         """Whether this is another object, or a later version of the same one."""

@@ -225,7 +225,7 @@ def policy_enforced(tried: Mapping[str, bool], old: Condition | None) -> Finding
     if old is not None and old.status != "Unknown":
         return Finding(
             old.status == "True",
-            ClusterReason(old.reason),
+            old.reason,  # as it stands: a newer release may have had others
             seen_in(old.message, known(ClusterCondition.NETWORK_POLICY_ENFORCED, old.reason)),
         )
     return Finding(None, ClusterReason.POLICY_NOT_TRIED, "no run with a NetworkPolicy has had a coordinator yet")

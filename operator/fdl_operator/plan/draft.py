@@ -90,7 +90,7 @@ class Draft:
             active_seconds=status.active_seconds,
             conditions={condition.type: condition for condition in status.conditions},
             members={(member.cohort, member.ordinal): member for member in status.members},
-            counters={seat_of(entry.seat): entry for entry in status.seat_counters},
+            counters={seat: entry for entry in status.seat_counters if (seat := seat_of(entry.seat)) is not None},
             next_incarnations=dict(status.next_incarnations),
             coordinator=status.coordinator,
             coordinator_restarts=status.counters.coordinator,
@@ -200,10 +200,10 @@ class Draft:
         return self.pods.get(self.coordinator.pod_name) if self.coordinator.pod_name else None
 
 
-def seat_of(text: str) -> Seat:
-    """Seat from its name '<cohort>-<ordinal>'."""
+def seat_of(text: str) -> Seat | None:
+    """Seat from its name '<cohort>-<ordinal>'; ``None`` for what is no such name: another release may have others."""
     cohort, _, ordinal = text.rpartition("-")
-    return cohort, int(ordinal)
+    return (cohort, int(ordinal)) if cohort and ordinal.isdecimal() else None
 
 
 def seat_name(seat: Seat) -> str:

@@ -24,10 +24,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a condition says; ``holds`` is ``None`` where it cannot be known."""
+    """What a condition says; ``holds`` is ``None`` where it cannot be known, ``reason`` is a :class:`ClusterReason`, or
+    what a newer release has written.
+    """
 
     holds: bool | None
-    reason: ClusterReason
+    reason: ClusterReason | str
     message: str = ""
 
 

@@ -42,11 +42,15 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
         after it happens when that fails. Empty when there is nothing to do.
     """
     run = snapshot.run
-    if run.deleting:
+    # In a phase that is not known nothing is known to be right: it may be an end, and terminal is terminal.
+    if run.deleting or not run.phase_known:
         return []
     if run.spec is None:
         return _unreadable(snapshot, now)
     draft = Draft.of(snapshot, run.spec, now)
+    if run.unknown and run.status.observed_generation != run.generation:
+        told = ", ".join(run.unknown)
+        draft.event(Progress.FIELDS_NOT_KNOWN, f"this release of the operator goes on without {told}", warning=True)
     if draft.phase is not None and draft.phase.is_terminal:
         draft.wanted = members.wanted(draft.spec)
         members.close(draft)

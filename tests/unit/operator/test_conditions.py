@@ -264,6 +264,15 @@ class TestNetworkPolicy:
         assert self.state({}, found) == found
         assert self.told(self.state({"a": not closed}, found)).status != self.told(found).status
 
+    def test_a_reason_that_a_newer_operator_has_written_stays_as_it_is(self) -> None:
+        found = self.state({"a": True})
+        newer = {"reason": "PolicyEnforcedByMesh", "message": "a mesh does it"}
+        conditions = [
+            each.model_copy(update=newer) if each.type == "NetworkPolicyEnforced" else each for each in found.conditions
+        ]
+        told = self.told(self.state({}, found.model_copy(update={"conditions": tuple(conditions)})))
+        assert (told.status, told.reason, told.message) == ("True", newer["reason"], newer["message"])
+
 
 class TestTransitions:
     def notes(self, before: FdlClusterStatus, after: FdlClusterStatus) -> list[tuple[str, bool]]:

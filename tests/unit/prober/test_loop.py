@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fdl_api.cluster_nodes import FabricSpec, ProbedSpec, SocketInterface
+from fdl_api.report import of_node
 from fdl_prober.loop import Prober, socket_interface
 from fdl_prober.settings import Settings
 
@@ -54,8 +55,8 @@ class Answers:
         self.asked += 1
         return "uid/1"
 
-    async def cluster(self) -> ProbedSpec:
-        return ProbedSpec()
+    async def cluster(self) -> tuple[ProbedSpec, str]:
+        return ProbedSpec(), "mark"
 
     async def deep_pods(self) -> list[Any]:
         return []
@@ -106,6 +107,17 @@ async def test_what_somebody_took_away_is_written_again_once_a_period(taken: set
     clock[0] += timedelta(seconds=later)
     await prober._publish(seen())
     assert len(server.applied) == writes
+
+
+async def test_a_report_tells_by_which_spec_it_was_made() -> None:
+    server = Answers()
+    prober = Prober(Settings(node="n"), server)  # type: ignore[arg-type]
+    for mark in ("", "mark"):
+        await prober._publish(seen())
+        report = of_node(server.applied[-1]["metadata"]["annotations"])
+        assert report is not None and report.judged_by == mark
+        await prober._learn_cluster()
+    assert len(server.applied) == 2, "another spec is a change that is written"
 
 
 async def test_a_node_that_becomes_a_simulated_one_is_looked_at_again() -> None:

@@ -11,6 +11,7 @@ from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_cli.explain import judge
 from fdl_cli.explain.judge import BEHIND, CohortView, Run
 from fdl_cli.explain.resources import space
+from fdl_cli.fdlcluster import read
 from fdl_cli.probe.rows import natural, records
 
 from ..nodes import NOW, cluster, cpu, gpu, node
@@ -31,7 +32,7 @@ def view(
     found: Run, nodes: Iterable[dict[str, Any]], where: dict[str, Any] | None = None, pods: Any = ()
 ) -> CohortView:
     listed = list(nodes)
-    context = judge.context(records(listed), where or cluster(), NOW.timestamp())
+    context = judge.context(records(listed), read(where or cluster()), NOW.timestamp())
     spaces = {each["metadata"]["name"]: space(each, pods) for each in listed}
     return judge.view(found, found.spec.cohorts[0], context, sorted(spaces, key=natural), spaces.__getitem__)
 
@@ -176,7 +177,7 @@ def test_what_does_not_fit_always_says_why_and_some_node_fits_exactly_where_the_
     seen = view(found, nodes)
     assert all(verdict.why for verdict in seen.verdicts if verdict.fits == "no")
     cohort = found.spec.cohorts[0]
-    context = judge.context(records(nodes), cluster(), NOW.timestamp())
+    context = judge.context(records(nodes), read(cluster()), NOW.timestamp())
     placed = options(cohort, found.spec.trainer, context, communicator=judge.asked(found, cohort))
     assert any(verdict.fits == "yes" for verdict in seen.verdicts) is not isinstance(placed, Unplaced)
     assert bool(seen.sentence) is isinstance(placed, Unplaced)

@@ -9,7 +9,9 @@ import pytest
 
 from fdl_api.checks import conditions as catalogue
 from fdl_api.checks.conditions import finding, joined
+from fdl_api.cluster_nodes import mark
 from fdl_api.report import Check, DeepFacts, Device
+from fdl_cli.fdlcluster import read
 from fdl_cli.probe.rows import CONDITIONS, Problem, Survey, natural, prober_pods, records, span, survey
 
 from ..nodes import CONTROL_PLANE, NOW, cluster, cpu, gpu, node, report
@@ -18,7 +20,7 @@ GAP = Check(name="kernel-coverage", severity="fail", subject="nvidia 0", message
 
 
 def look(*nodes: dict[str, Any], pods: Any = None, where: Any = None, only: str = "") -> Survey:
-    return survey(records(nodes), where if where is not None else cluster(), pods, NOW.timestamp(), only)
+    return survey(records(nodes), read(where if where is not None else cluster()), pods, NOW.timestamp(), only)
 
 
 def test_a_good_cluster_is_good() -> None:
@@ -110,7 +112,29 @@ def test_a_cluster_without_probers_is_told_once() -> None:
 def test_a_missing_cluster_object_is_told_and_an_unreadable_one_is_not_in_the_way() -> None:
     missing = survey(records([cpu("a")]), None, None, NOW.timestamp())
     assert [problem.check for problem in missing.problems] == ["cluster"] and "operator" in missing.problems[0].remedy
-    assert look(cpu("a"), where={"spec": {"variants": 3}}).rows[0].state == "ready"
+    odd = look(cpu("a"), where={"spec": {"variants": 3, "prober": {"new": 1}}})
+    assert odd.rows[0].state == "ready" and odd.good
+    assert [(problem.check, problem.severity) for problem in odd.problems] == [("cluster", "warn")]
+    assert "does not know spec.prober.new, spec.variants of FdlCluster/default" in odd.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("judged_by", "age", "told"),
+    [("", 30, []), ("now", 30, []), ("before", 30, ["cluster"]), ("before", 5000, ["report-age"])],
+)
+def test_a_node_that_was_not_looked_at_since_the_variants_changed_says_so(
+    judged_by: str, age: float, told: list[str]
+) -> None:
+    """What its report says of variants is of before; one that is too old says nothing at all."""
+    where = cluster()
+    node = cpu("a", age)
+    made = json.loads(node["metadata"]["annotations"]["fdl.dev/report"])
+    made["judgedBy"] = mark(where["spec"]) if judged_by == "now" else judged_by
+    node["metadata"]["annotations"]["fdl.dev/report"] = json.dumps(made)
+    found = look(node, where=where)
+    assert [problem.check for problem in found.problems] == told and found.good is not bool(told)
+    if told == ["cluster"]:
+        assert found.problems[0].severity == "unknown" and "kubectl annotate node a" in found.problems[0].remedy
 
 
 def test_conditions_that_say_more_than_the_nodes_are_told() -> None:

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from fdl_api.report import Check
+from fdl_cli.fdlcluster import read
 from fdl_cli.probe import text
 from fdl_cli.probe.command import page
 from fdl_cli.probe.rows import Problem, Survey, records, survey
@@ -29,7 +30,7 @@ def seen(survey_: Survey, width: int = 100, node_: str = "", *, terminal: bool =
 
 
 def look(*nodes: dict[str, Any], only: str = "") -> Survey:
-    return survey(records(nodes), cluster(), None, NOW.timestamp(), only)
+    return survey(records(nodes), read(cluster()), None, NOW.timestamp(), only)
 
 
 def test_the_table_at_80_columns() -> None:
