@@ -256,7 +256,8 @@ def _batches(engine: "RunState") -> list[str]:
     if told is None or not told.batch_size:
         return []
     who = _who(engine, rank_uid(told.member_uid, told.local_rank))
-    note = too_large(who, told.batch_size, told.dataset_samples, engine.epochs.seats)
+    ranks = max(engine.epochs.seats, len(engine.epochs.uids()))
+    note = too_large(who, told.batch_size, told.dataset_samples, ranks)
     return [note] if note else []
 
 

@@ -113,7 +113,7 @@ def test_what_the_guards_did_is_in_the_state_and_a_report_without_figures_does_n
     assert snapshot(engine).guard == guard
 
 
-@pytest.mark.parametrize(("batch_size", "told"), [(0, False), (125, False), (126, True), (1001, True)])
+@pytest.mark.parametrize(("batch_size", "told"), [(0, False), (333, False), (334, True), (1001, True)])
 def test_a_batch_larger_than_the_data_or_a_ranks_share_is_noted_and_trained(batch_size: int, told: bool) -> None:
     cohort = Cohort()
     for ordinal in range(3):
@@ -124,7 +124,7 @@ def test_a_batch_larger_than_the_data_or_a_ranks_share_is_noted_and_trained(batc
     sentence = (
         f"rank 0 of digits-cpu-0-1 on node node0: batch_size of session.setup is {batch_size} and the dataset has "
     )
-    assert [note.startswith(sentence) and "lower batch_size to at most 125" in note for note in state.notes] == (
+    assert [note.startswith(sentence) and "lower batch_size to at most 333" in note for note in state.notes] == (
         [True] if told else []
     )
 
