@@ -136,6 +136,16 @@ def _wrong(
     return count, at
 
 
+def settled(results: Mapping[str, DeepResult], now: datetime) -> dict[str, DeepResult]:
+    """The results without a failure in the future: it was read by a clock that was set back since, and a quarantine
+    that counts from it would last as long as the clock was wrong. It counts from now on.
+    """
+    return {
+        name: result.model_copy(update={"wrong_at": now}) if result.wrong_at and result.wrong_at > now else result
+        for name, result in results.items()
+    }
+
+
 def retry_due(result: DeepResult, now: datetime) -> bool:
     """Whether a check that did not pass should be made again: after 10 minutes, then twice as long each time.
 

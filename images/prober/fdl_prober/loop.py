@@ -179,7 +179,7 @@ class Prober:
             simulated=state.simulated,
             variants=state.variants,
             cluster_known=state.cluster_known,
-            deep=state.deep,
+            deep=deep.settled(state.deep, now),
             clock_offset_seconds=self._server.clock_offset_seconds,
             known=state.known,
             socket_interface=socket_interface(state.fabric, state.labels),

@@ -75,7 +75,7 @@ def _failed(
     if rule is None:
         return {}
     results = [
-        (node.name, variant, result)
+        (node.name, variant, result if _in_its_time(result, report) else result.model_copy(update={"wrong_at": None}))
         for node, report in nodes
         if report is not None and not report.simulated
         for variant, result in report.deep.items()
@@ -90,6 +90,13 @@ def _failed(
             text = f"{result.wrong} deep checks of variant {variant} in a row went wrong here; see its report"
             found[name] = (text[:MAX_REASON], until)
     return found
+
+
+def _in_its_time(result: DeepResult, report: Report) -> bool:
+    """Whether the newest failure was read before its report was made: else that clock was set back meanwhile, and a
+    time of the future would keep the node out for ever. The prober moves such a time to its own present.
+    """
+    return result.wrong_at is None or result.wrong_at <= report.time
 
 
 def _bad_images(results: Iterable[tuple[str, str, DeepResult]]) -> set[str]:

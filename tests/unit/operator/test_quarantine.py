@@ -26,7 +26,7 @@ def failing(name: str, wrong: int, *, ago: float = 60, **more: Any) -> tuple[Nod
     values: dict[str, Any] = {"image": "reg/cuda:1", "outcome": "failed" if wrong else "passed"} | more
     result = DeepResult(fingerprint="f", time=datetime.datetime.fromtimestamp(T0, datetime.UTC), **values)
     result = result.model_copy(update={"wrong": wrong, "wrong_at": at})
-    time = datetime.datetime.fromtimestamp(T0 - 5, datetime.UTC)
+    time = datetime.datetime.fromtimestamp(T0, datetime.UTC)
     report = Report(node=name, time=time, ready=True, deep={"cuda": result})
     return node_of(report), report
 
@@ -61,6 +61,12 @@ def test_it_expires_after_the_newest_failure_and_begins_again_with_the_next() ->
     assert row.until == clock.render(T0 - 60 + HOUR)
     assert quarantine(AUTOMATIC, [failing("a", 2, ago=HOUR)], (), T0) == ()
     assert names(quarantine(AUTOMATIC, [failing("a", 3, ago=1)], (), T0)) == ["a"]
+
+
+def test_a_failure_after_its_own_report_was_read_by_a_clock_that_was_wrong_and_keeps_nobody_out() -> None:
+    for seconds in (1, 365 * 24 * HOUR, 7000 * 365 * 24 * HOUR):
+        assert quarantine(AUTOMATIC, [failing("a", 2, ago=-seconds)], (), T0) == ()
+    assert names(quarantine(AUTOMATIC, [failing("a", 2, ago=0)], (), T0)) == ["a"]
 
 
 def test_a_check_without_a_result_does_not_end_it() -> None:

@@ -219,3 +219,15 @@ def test_a_failure_that_was_read_by_a_clock_far_off_is_made_again(away: timedelt
     result = passed(facts(GPU), outcome="failed", failures=1).model_copy(update={"time": NOW + away})
     assert deep.retry_due(result, NOW)
     assert not deep.retry_due(result.model_copy(update={"time": NOW}), NOW)
+
+
+def test_a_failure_that_was_read_in_the_future_counts_from_now_on_and_then_stays() -> None:
+    ahead = DeepResult(
+        image="i", fingerprint="f", time=NOW, outcome="failed", wrong=2, wrong_at=NOW + timedelta(days=9)
+    )
+    before = ahead.model_copy(update={"wrong_at": NOW - timedelta(days=1)})
+    never = ahead.model_copy(update={"wrong": 0, "wrong_at": None})
+    known = {"ahead": ahead, "before": before, "never": never}
+    once = deep.settled(known, NOW)
+    assert once == known | {"ahead": ahead.model_copy(update={"wrong_at": NOW})}
+    assert deep.settled(once, NOW + timedelta(minutes=5)) == once
