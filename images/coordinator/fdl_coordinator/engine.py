@@ -175,7 +175,7 @@ class Engine(Opening):
         if rank is None:
             return []
         rank.formed = max(rank.formed, report.epoch)
-        if self.group_failures.of_group and not self.unformed():
+        if self.group_failures.of_group and self.stands():
             self.group_failures.clear()
         planned = self.epochs.planned
         if planned is None or planned.confirmed or report.epoch != planned.epoch.epoch:

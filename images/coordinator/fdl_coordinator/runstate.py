@@ -138,6 +138,15 @@ class RunState:
         current = self.epochs.current
         return [uid for uid in self.epochs.uids() if current is not None and self._formed(uid) < current.epoch]
 
+    def stands(self) -> bool:
+        """Whether the present epoch's group can work: all ranks have formed it, and no two of them are apart.
+
+        A group comes to stand by small packets alone. Where large ones are lost, its first collective hangs.
+        """
+        current = self.epochs.current
+        tests = self.tests(current.epoch) if current is not None else {}
+        return not self.unformed() and not any(pairs.apart(tests, uid) for uid in tests)
+
     def tests(self, since: int = 0) -> dict[str, PairsTested]:
         """What living ranks said last of their ways to others, by UID; of this epoch and later ones; by seats."""
         ranks = (rank for seat in sorted(self.seats.living(), key=lambda seat: seat.place) for rank in in_order(seat))

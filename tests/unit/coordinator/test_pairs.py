@@ -150,6 +150,29 @@ def test_the_pair_stays_named_while_the_next_try_runs_and_goes_when_the_group_st
     assert state.problem == "" and state.notes == []
 
 
+def test_a_group_that_stands_by_small_packets_alone_is_a_failed_try_too() -> None:
+    """Forming takes small packets; where large ones are lost, no window is ever committed."""
+    cohort = cohort_of()
+    for number in range(1, TELL_AFTER + 1):
+        assert newest(cohort) == number and snapshot(cohort.engine).problem == ""
+        tell(cohort, number, 0, 1, fault=PairFault.LARGE_OUT)
+        tell(cohort, number, 1, 0, fault=PairFault.LARGE_BACK)
+        for ordinal in range(3):
+            cohort.deliver(cohort.engine.formed(uid(ordinal), wire.EpochFormed(epoch=number), cohort.now))
+        cohort.pass_time(2.9)
+    state = snapshot(cohort.engine)
+    assert state.outcome is Outcome.RECOVERING
+    assert "large ones on the way there do not (MTU)" in state.problem
+    assert PAIRS.finding("large-out").remedy in state.problem
+    cohort.pass_time(1.5)
+    assert newest(cohort) == TELL_AFTER, "tries become rarer"
+    done = wire.WindowCommitted(epoch=TELL_AFTER, window=1, samples=10, data_epoch=0)
+    for ordinal in range(3):
+        cohort.deliver(cohort.engine.committed(uid(ordinal), done, cohort.now))
+    state = snapshot(cohort.engine)
+    assert (state.problem, state.outcome) == ("", Outcome.TRAINING), "the packets arrive again"
+
+
 def test_one_direction_ends_no_try_and_is_told_when_the_group_does_not_stand() -> None:
     cohort = cohort_of()
     tell(cohort, 1, 0, 1, fault=PairFault.LARGE_BACK)
