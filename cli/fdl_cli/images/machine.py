@@ -49,8 +49,10 @@ def pip_conf(pip: Mapping[str, str], has_ca: bool) -> str:
     if has_ca:
         lines.append(f"cert = {CA_IN_BUILD}")
     for key in _PIP_OPTIONS:
-        if key in pip:
-            lines.append(f"{key} =" + "".join(f"\n    {value}" for value in pip[key].split()))
+        values = pip[key].split() if key in pip else []
+        # One value stands in the line itself: pip takes no yes or no from the next one.
+        lines += [f"{key} = {values[0]}"] if len(values) == 1 else []
+        lines += [f"{key} =", *(f"    {value}" for value in values)] if len(values) > 1 else []
     return "\n".join(lines) + "\n"
 
 

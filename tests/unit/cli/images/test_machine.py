@@ -1,5 +1,8 @@
 """What a build is told about this machine."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from fdl_cli.images.machine import (
@@ -23,11 +26,22 @@ def test_pip_options_come_from_files_and_variables_win() -> None:
 
 
 def test_pip_conf_points_at_the_bundle_inside_the_build() -> None:
-    assert pip_conf({"find-links": "/a /b", "timeout": "180"}, has_ca=True) == (
+    assert pip_conf({"find-links": "/a /b", "no-index": "1", "timeout": "180"}, has_ca=True) == (
         "[global]\ndisable-pip-version-check = true\ncert = /run/secrets/ca.pem\n"
-        "find-links =\n    /a\n    /b\ntimeout =\n    180\n"
+        "find-links =\n    /a\n    /b\nno-index = 1\ntimeout = 180\n"
     )
     assert "cert" not in pip_conf({}, has_ca=False)
+
+
+def test_pip_takes_every_line_of_its_conf(tmp_path: Path) -> None:
+    """pip itself reads it, as in a build."""
+    settings = {"find-links": f"{tmp_path} /b", "no-index": "1", "timeout": "20", "retries": "2"}
+    (conf := tmp_path / "pip.conf").write_text(pip_conf(settings, has_ca=False))
+    command = [sys.executable, "-m", "pip", "download", "--dest", str(tmp_path), "no-such-package"]
+    environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": str(conf)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "No matching distribution found for no-such-package" in done.stderr
+    assert f"Looking in links: {tmp_path}, /b" in done.stdout
 
 
 def test_apt_options_are_those_about_reaching_mirrors() -> None:
