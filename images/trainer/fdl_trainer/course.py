@@ -7,8 +7,8 @@ work that is not committed is in :meth:`Course.entered`; the reasons are in docs
 
 from dataclasses import dataclass, field
 
+from fdl_trainer.agreed import Control
 from fdl_trainer.ledger import Span
-from fdl_trainer.plan import Control
 from fdl_trainer.work import WindowWork
 
 

@@ -2,9 +2,9 @@
 
 from fdl_api import wire
 from fdl_api.version import WIRE_VERSION
+from fdl_trainer.agreed import Control
 from fdl_trainer.member import Member
 from fdl_trainer.pairs import Pairs
-from fdl_trainer.plan import Control
 from fdl_trainer.progress import Reporter
 from fdl_trainer.resume import Resumed
 

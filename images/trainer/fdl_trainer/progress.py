@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from fdl_api import wire
 from fdl_api.termination import Saved
+from fdl_trainer.agreed import Control
 from fdl_trainer.cohort import Cohort, Line
-from fdl_trainer.plan import Control
 from fdl_trainer.tail import Tail
 
 

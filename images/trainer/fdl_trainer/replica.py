@@ -1,6 +1,6 @@
 """The state that all ranks hold alike, and how it moves: by a committed window or by another rank's gift.
 
-:class:`Replica` joins the numbers (:class:`fdl_trainer.plan.Control`) with the tensors
+:class:`Replica` joins the numbers (:class:`fdl_trainer.agreed.Control`) with the tensors
 (:class:`fdl_trainer.averaging.ModelState`) and this rank's optimizer, so that they never move apart.
 """
 
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from fdl_api.reasons import Ended
-from fdl_trainer import elche, exchange, plan, tail, treefile
+from fdl_trainer import agreed, elche, exchange, plan, tail, treefile
+from fdl_trainer.agreed import Control
 from fdl_trainer.averaging import ModelState, Share, Slots, Wire
 from fdl_trainer.averaging.options import SCHEDULED
 from fdl_trainer.averaging.slots import count_of
@@ -21,7 +22,7 @@ from fdl_trainer.elche import NOWHERE, Seating
 from fdl_trainer.ending import user_code
 from fdl_trainer.exchange import Decision, Held
 from fdl_trainer.groups import Group, Interrupt
-from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.plan import PlanSpec
 from fdl_trainer.tail import Tail
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Replica:
             live=self.live,
             window=self.control.window,
             entered=self.entered,
-            digest=plan.digest(self.control),
+            digest=agreed.digest(self.control),
             stopped=self.stopped,
             writable=self.writable,
             attempt=attempt,
@@ -198,8 +199,8 @@ class Replica:
         flat = exchange.give_tensor(group, donor, self.model.gift(), interrupt) if decision.model else None
         control: Control | None = None
         if decision.control:
-            text = json.dumps(plan.to_json(self.control)).encode() if mine else None
-            control = plan.from_json(json.loads(exchange.give_bytes(group, donor, text, interrupt)))
+            text = json.dumps(agreed.to_json(self.control)).encode() if mine else None
+            control = agreed.from_json(json.loads(exchange.give_bytes(group, donor, text, interrupt)))
         optimizer: bytes | None = None
         if decision.optimizer:
             packed = treefile.pack(self.optimizer.state_dict()) if mine else None

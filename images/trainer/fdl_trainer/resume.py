@@ -11,13 +11,13 @@ from torch import nn
 
 from fdl_api.reasons import Ended
 from fdl_api.wire import ParameterSpec
-from fdl_trainer import plan, randomness
+from fdl_trainer import agreed, randomness
+from fdl_trainer.agreed import Control
 from fdl_trainer.averaging import ModelState
 from fdl_trainer.checkpoint import Checkpoint, CheckpointError, newest_valid, require_model
 from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.ledger import Ledger
 from fdl_trainer.manifest import Order
-from fdl_trainer.plan import Control
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Resumed:
             state = self.checkpoint.state()
             model.load_state_dict(self.checkpoint.model())
             optimizer.load_state_dict(self.checkpoint.optimizer())
-            control = plan.from_json(state["control"])
+            control = agreed.from_json(state["control"])
         except (CheckpointError, RuntimeError, ValueError, KeyError) as error:
             text = f"The checkpoint {self.checkpoint.path} verified but cannot be loaded into this script's model and "
             raise user_code(Ended.CHECKPOINT_UNREADABLE, f"{text}optimizer: {str(error)[:600]}") from error

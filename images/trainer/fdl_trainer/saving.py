@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fdl_api import wire
-from fdl_trainer import plan
+from fdl_trainer import agreed
 from fdl_trainer.checkpoint import MODEL_SPECS, Snapshot, specs_json
 from fdl_trainer.manifest import Order
 from fdl_trainer.replica import Replica
@@ -99,7 +99,7 @@ class Saver:
                 model=model,
                 optimizer=optimizer,
                 outer=outer,
-                state={"control": plan.to_json(control), MODEL_SPECS: specs_json(self._specs), **state},
+                state={"control": agreed.to_json(control), MODEL_SPECS: specs_json(self._specs), **state},
                 model_digest=self._model_digest,
                 final=final,
                 stall_ms=(time.perf_counter() - started) * 1000.0,

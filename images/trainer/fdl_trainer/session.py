@@ -19,31 +19,26 @@ A script is ordinary PyTorch (docs/concepts/session.md)::
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from fdl_api import wire
 from fdl_api.reasons import Ended
-from fdl_api.termination import Saved
 from fdl_trainer.assembly import assemble
+from fdl_trainer.conclusion import Conclusion, Evaluation
 from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.fit import Accumulator, Loss
 from fdl_trainer.job import Job, Reading, Shard
 from fdl_trainer.loader import Batch, DataError
 from fdl_trainer.loop import Loop
 from fdl_trainer.member import Member, place_of
-from fdl_trainer.saving import Saver
 from fdl_trainer.scaling import REASON, optimizer_step
 
 log = logging.getLogger(__name__)
 
-Evaluation = Callable[[nn.Module], dict[str, float]]
-T = TypeVar("T")
 
-
-class Session:
+class Session(Conclusion):
     """One rank's part in a run. Made by :func:`fdl_trainer.run`, which hands it to the script.
 
     Args:
@@ -52,28 +47,16 @@ class Session:
     """
 
     def __init__(self, member: Member | None = None, solo_directory: Path | None = None) -> None:
+        super().__init__()
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-        self.trained = False
-        self.complete = False
-        self.saved: Saved | None = None
-        self.metrics: dict[str, float] = {}
         self._member = member
         self._solo_directory = solo_directory
-        self._model: nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        self._loop: Loop | None = None
         self._accumulator: Accumulator | None = None
         self._batch: Batch | None = None
         self._taken = 0
         self._left = False
-        self._evaluation: Evaluation | None = None
-        self._concluded_epoch = 0
-        self._final_taken = False
-        self._leave_asked = False
         self._skip_reasons: set[str] = set()
-        self._ended: RunEndedError | None = None
-
-    # --- what a script uses -----------------------------------------------------------------------------
 
     def setup(
         self,
@@ -124,11 +107,6 @@ class Session:
         return assemble(job, self._member, self.device, self._solo_directory)
 
     @property
-    def model(self) -> nn.Module:
-        """The model. Its parameters change in place when a window commits, between two batches."""
-        return self._need(self._model)
-
-    @property
     def optimizer(self) -> torch.optim.Optimizer:
         """The optimizer. Its state is this rank's own."""
         return self._need(self._optimizer)
@@ -138,7 +116,9 @@ class Session:
         """Share of the whole run's samples that are trained, 0..1, for learning-rate schedules.
 
         Committed samples, plus this rank's share of the window in work times the samples planned in it: all ranks
-        are at the same place of the schedule, whatever their speed.
+        are at the same place of the schedule, whatever their speed. A window begins at exactly the committed share,
+        and a rank has gone i/q of the way through what is planned after i of its q batches, whatever their own sizes.
+        Where ranks stop by time before all that is planned is done, the next window begins a little further back.
         """
         loop = self._need(self._loop)
         return min(1.0, self.samples / loop.replica.control.ledger.total)
@@ -295,101 +275,3 @@ class Session:
                 f"{' and also to session.skip' if self._left else ''}, and spec.elche.average is gradients: call "
                 "session.step(loss) once for each batch, or session.skip, or set spec.elche.average to parameters.",
             )
-
-    # --- what fdl_trainer.run uses ----------------------------------------------------------------------
-
-    def ask_to_leave(self) -> bool:
-        """SIGTERM: finish the batch, be counted, and go. Only sets flags, so that a signal handler may call it.
-
-        Returns:
-            False when the session has no part in the training yet: there is nothing to finish.
-        """
-        self._leave_asked = True
-        if self._loop is None or not self.trained:
-            return False
-        self._loop.leaving = True
-        return True
-
-    @property
-    def last_window(self) -> int | None:
-        """Last committed window, for the last words."""
-        return self._loop.replica.control.window if self._loop is not None else None
-
-    def finish(self) -> wire.Done:
-        """Save, evaluate, and wait until the coordinator says Done.
-
-        Raises:
-            RunEndedError: the run ended in another way than complete, or the script never trained.
-        """
-        if self._ended is not None:
-            raise self._ended  # the script caught it
-        if self._loop is None or not self.trained:
-            raise user_code(
-                Ended.SCRIPT_NEVER_TRAINED,
-                "The script ended without training: it must call session.setup and loop over the session "
-                "(for x, y in session: ...).",
-            )
-        if not self.complete:
-            raise user_code(
-                Ended.SCRIPT_EXITED,
-                "The script left the loop over the session before the run was complete: let the loop end by itself.",
-            )
-        last = self._loop.until_done(self._conclude)
-        if last.exit_code != 0:
-            raise self._loop.end(last)
-        self.saved = self._loop.kept(last)
-        return last
-
-    def close(self) -> None:
-        """Drop the line to the coordinator."""
-        if self._loop is not None:
-            if self._loop.saver is not None:
-                self._loop.saver.close()
-            self._loop.loader.close()
-            self._loop.cohort.line.close()
-
-    # --- the end of a run -------------------------------------------------------------------------------
-
-    def _conclude(self) -> None:
-        """What this rank has to do at the end. Once an epoch: if the writer dies, the next one begins anew."""
-        loop = self._need(self._loop)
-        assert loop.cohort.epoch is not None
-        epoch = loop.cohort.epoch.epoch
-        if self._concluded_epoch == epoch or loop.cohort.group is None:
-            return
-        saved = Saved.COMMITTED  # of what another rank writes, this one does not know
-        if loop.is_writer and loop.saver is not None:
-            saved = Saved.SAVED if self._save_last(loop, loop.saver) else Saved.INCOMPLETE
-        if loop.final and loop.is_speaker and self._evaluation is not None and not self.metrics:
-            self._evaluate(loop, self._evaluation)
-        self._concluded_epoch = epoch
-        loop.reporter.finished(epoch, loop.replica.control.window, saved)
-
-    def _save_last(self, loop: Loop, saver: Saver) -> bool:
-        loop.cohort.line.pulse.phase = wire.Phase.CHECKPOINT
-        if loop.final and not self._final_taken:
-            loop.save(final=True)
-            self._final_taken = True
-        saver.settle(loop.replica.control.window)
-        return saver.finish(loop.cohort.line.check)
-
-    def _evaluate(self, loop: Loop, evaluation: Evaluation) -> None:
-        loop.cohort.line.pulse.phase = wire.Phase.EVALUATE
-        figures = self._figures(evaluation)
-        self.metrics = {str(name): float(value) for name, value in figures.items()}
-        loop.cohort.line.send(wire.Evaluated(metrics=self.metrics), sticky="evaluated")
-
-    def _figures(self, evaluation: Evaluation) -> dict[str, float]:
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                return evaluation(self.model)
-        finally:
-            self.model.train(was_training)
-
-    @staticmethod
-    def _need(value: T | None) -> T:
-        if value is None:
-            raise user_code(Ended.SCRIPT_RAISED, "session.setup must be called before anything else of the session.")
-        return value

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from fdl_trainer.conclusion import Evaluation
 from fdl_trainer.launch import run
 from fdl_trainer.schedule import SampleSchedule
-from fdl_trainer.session import Evaluation, Session
+from fdl_trainer.session import Session
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -8,12 +8,12 @@ from operator import or_
 
 from fdl_api import wire
 from fdl_api.reasons import Ended
-from fdl_trainer import guard, plan, tail
+from fdl_trainer import agreed, guard, plan, tail
+from fdl_trainer.agreed import Control
 from fdl_trainer.averaging import ModelChangedError, Share, Wire
 from fdl_trainer.ending import diverged, rolled_back, user_code
 from fdl_trainer.flight import Flight
 from fdl_trainer.groups import CollectiveFailedError, InterruptedCollectiveError
-from fdl_trainer.plan import Control
 from fdl_trainer.switching import Switching
 from fdl_trainer.tail import Flag, RankTail, Tail
 from fdl_trainer.work import WindowWork
@@ -144,7 +144,7 @@ class Windows(Switching):
             divergence=self.replica.divergence,
             formed_epoch=self.cohort.ready_for(),
             flags=self._flags(),
-            digest=plan.digest(self.replica.control),
+            digest=agreed.digest(self.replica.control),
             lr=self.replica.learning_rate(),
         )
         return replace(own, slots=self.replica.held_slots())

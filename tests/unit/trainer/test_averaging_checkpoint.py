@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fdl_api.run import ElcheSpec, Mode
-from fdl_trainer import checkpoint, ledger, plan, publishing
+from fdl_trainer import agreed, checkpoint, ledger, plan, publishing
 from fdl_trainer.averaging import Averaging, ModelState, Share
 from fdl_trainer.averaging.outer import Outer, OuterStep
 from fdl_trainer.plan import PlanSpec
@@ -35,7 +35,7 @@ def saved(root: Path, averaging: Averaging) -> ModelState:
         model=state.tensors(),
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1).state_dict(),
         outer=state.outer_tensors(),
-        state={"control": plan.to_json(control)},
+        state={"control": agreed.to_json(control)},
         model_digest=model_signature(model)[0],
     )
     publishing.publish(root, checkpoint.prepare(root, snapshot, "w"), 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fdl_api.run import ElcheSpec, Mode
-from fdl_trainer import ledger, plan, tail
+from fdl_trainer import agreed, ledger, plan, tail
 from fdl_trainer.averaging import (
     Averaging,
     Gradients,
@@ -102,7 +102,7 @@ def sent(ranks: Sequence[Rank]) -> tuple[list[Any], Tail]:
     for number, rank in enumerate(ranks):
         share = Share(rank.done, rank.done * BATCH)
         wire = rank.replica.pack(rank.replica.new_wire(number, len(ranks)), share)
-        own = RankTail(str(number), share.batches, share.samples, digest=plan.digest(rank.replica.control))
+        own = RankTail(str(number), share.batches, share.samples, digest=agreed.digest(rank.replica.control))
         wire.write_tail(*(tail.encode(each, number, len(ranks)) for each in (own, own.not_finite())))
         wires.append(wire)
     for parts in zip(*(wire.parts for wire in wires), strict=True):

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from fdl_api.run import ElcheSpec, Mode
-from fdl_trainer import ledger, plan, tail
+from fdl_trainer import agreed, ledger, plan, tail
+from fdl_trainer.agreed import Control
 from fdl_trainer.averaging import Averaging, ModelState, Share, Slots, Weighing, Weights, Wire
 from fdl_trainer.averaging.slots import MAX_SLOTS, count_of, expected, mark_of
-from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.plan import PlanSpec
 from fdl_trainer.replica import Replica
 from fdl_trainer.tail import RankTail, Tail
 
@@ -250,7 +251,7 @@ class Cohort:
             wire = self.wires[number] = replica.pack(self.wires[number], share)
             own = RankTail(
                 str(number), share.batches, share.samples, compute_ms=4.0, slots=replica.held_slots(),
-                digest=plan.digest(replica.control),
+                digest=agreed.digest(replica.control),
             )  # fmt: skip
             tails.append(tail.encode(own, number, len(self.ranks)))
             wire.write_tail(tails[-1], tails[-1])
@@ -381,7 +382,7 @@ def test_the_room_behind_the_tail_is_reduced_only_when_used() -> None:
 def test_old_checkpoints_know_nothing_of_them() -> None:
     spec = PlanSpec.of(Mode.CPU_CADENCE, ElcheSpec())
     control = replace(plan.create(ledger.create(100, 10, 1, 0), spec), slots=33)
-    data = plan.to_json(control)
-    assert plan.from_json(data) == control
+    data = agreed.to_json(control)
+    assert agreed.from_json(data) == control
     del data["slots"]
-    assert plan.from_json(data).slots == 0
+    assert agreed.from_json(data).slots == 0

@@ -7,9 +7,10 @@ from torch import nn
 
 from fdl_api.run import ElcheSpec
 from fdl_trainer import ledger, plan
+from fdl_trainer.agreed import Control
 from fdl_trainer.course import Course
 from fdl_trainer.elche import Policy
-from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.plan import PlanSpec
 from fdl_trainer.session import Session
 from fdl_trainer.tail import RankTail, Tail
 

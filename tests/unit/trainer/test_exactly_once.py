@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fdl_api.run import ElcheSpec
-from fdl_trainer import ledger, plan
+from fdl_trainer import agreed, ledger, plan
+from fdl_trainer.agreed import Control
 from fdl_trainer.course import Course
 from fdl_trainer.elche import Policy
-from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.plan import PlanSpec
 from fdl_trainer.tail import Flag, RankTail, decode, encode
 from fdl_trainer.work import WindowWork
 
@@ -62,7 +63,7 @@ class Rank:
             compute_ms=float(1 + sent.batches * speed),
             reduce_ms=2.0,
             flags=Flag.LEAVING if self.leaving else Flag(0),
-            digest=plan.digest(self.control),
+            digest=agreed.digest(self.control),
         )
 
     def commit(self, after: Control, average: Counter[int]) -> None:
@@ -120,7 +121,7 @@ class Cohort(RuleBasedStateMachine):
         source = Rank(donor.uid, donor.control, donor.committed.copy(), epoch=donor.epoch)
         for rank in self.ranks:
             rank.enter(source, members, self.epoch, self.spec)
-        assert len({plan.digest(rank.control) for rank in self.ranks}) == 1
+        assert len({agreed.digest(rank.control) for rank in self.ranks}) == 1
 
     def reduce(self, reached: list[Rank]) -> None:
         """All have sent; those of ``reached`` get the result, the others fail or die in it."""

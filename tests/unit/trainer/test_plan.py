@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from fdl_api.run import ElcheSpec, Mode
-from fdl_trainer import ledger, plan
+from fdl_trainer import agreed, ledger, plan
+from fdl_trainer.agreed import Control
 from fdl_trainer.elche import Hardware, Policy, Seated, Seating
-from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.plan import PlanSpec
 from fdl_trainer.tail import Flag, RankTail, Tail, decode, encode
 
 SPEC = PlanSpec(ElcheSpec(anchor=4, max_anchor=16), Policy.CADENCE)
@@ -35,7 +36,7 @@ def tail_of(control: Control, done: dict[str, int] | None = None, *, divergence:
             loss_sum=1.5,
             divergence=divergence,
             flags=flags.get(uid, Flag(0)),
-            digest=plan.digest(control),
+            digest=agreed.digest(control),
         )
         tails.append(encode(own, i, len(control.members)))
     return decode([sum(column) for column in zip(*tails, strict=True)], control.members)
@@ -59,14 +60,14 @@ def test_the_state_survives_json_bit_for_bit() -> None:
     control = start()
     for _ in range(6):
         control = plan.advance(control, tail_of(control), SPEC)
-        again = plan.from_json(json.loads(json.dumps(plan.to_json(control))))
+        again = agreed.from_json(json.loads(json.dumps(agreed.to_json(control))))
         assert again == control
-        assert plan.digest(again) == plan.digest(control) < 2**24
+        assert agreed.digest(again) == agreed.digest(control) < 2**24
 
 
 def test_a_state_of_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match="format 99"):
-        plan.from_json({**plan.to_json(start()), "format": 99})
+        agreed.from_json({**agreed.to_json(start()), "format": 99})
 
 
 def test_the_digest_sees_every_difference() -> None:
@@ -79,7 +80,7 @@ def test_the_digest_sees_every_difference() -> None:
         replace(control, elche=replace(control.elche, anchor=5)),
         replace(control, ledger=replace(control.ledger, cursor=50)),
     ]
-    assert len({plan.digest(other) for other in [control, *others]}) == 7
+    assert len({agreed.digest(other) for other in [control, *others]}) == 7
 
 
 def test_a_window_without_samples_changes_nothing_and_is_not_counted() -> None:
@@ -165,7 +166,7 @@ def test_resume_with_other_ranks_keeps_progress_and_anchor() -> None:
     control = start()
     for _ in range(5):
         control = plan.advance(control, tail_of(control), SPEC)
-    resumed = plan.enter_epoch(plan.from_json(plan.to_json(control)), ("x", "y", "z"), SPEC)
+    resumed = plan.enter_epoch(agreed.from_json(agreed.to_json(control)), ("x", "y", "z"), SPEC)
     assert (resumed.window, resumed.samples) == (control.window, control.samples)
     assert resumed.elche.anchor == control.elche.anchor
     assert [resumed.quota(uid) for uid in resumed.members] == [2, 2, 2]
@@ -199,7 +200,7 @@ def test_with_overlap_the_window_after_the_one_in_work_is_leased_too() -> None:
         control = plan.advance(control, tail_of(control), OVERLAP)
         assert {uid: control.batches(uid) for uid in ("a", "b")} == ahead
         assert plan.upcoming(control, "a", OVERLAP) == control.batches("a", ahead=True) != []
-        assert plan.from_json(json.loads(json.dumps(plan.to_json(control)))) == control
+        assert agreed.from_json(json.loads(json.dumps(agreed.to_json(control)))) == control
 
 
 def test_without_overlap_only_the_order_of_the_next_window_is_known() -> None:
@@ -348,8 +349,8 @@ def test_what_is_believed_of_devices_seeds_a_start_and_is_in_the_digest() -> Non
         fresh = plan.create(ledger.create(1000, 10, 1, 0), spec)
         control = plan.enter_epoch(fresh, ("a", "b"), spec, Seating(2, known))
         assert (control.quota("a"), control.quota("b")) == (4, 2)
-        assert plan.digest(control) != plan.digest(plan.enter_epoch(fresh, ("a", "b"), spec))
-        again = plan.enter_epoch(plan.from_json(plan.to_json(control)), ("b", "new"), spec, Seating(2, known))
+        assert agreed.digest(control) != agreed.digest(plan.enter_epoch(fresh, ("a", "b"), spec))
+        again = plan.enter_epoch(agreed.from_json(agreed.to_json(control)), ("b", "new"), spec, Seating(2, known))
         assert again.quota("new") == 2, "nothing is known of its device"
 
 

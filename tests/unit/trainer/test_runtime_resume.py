@@ -11,10 +11,11 @@ from torch import nn
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.run import ElcheSpec, Mode
-from fdl_trainer import checkpoint, ledger, plan, publishing, treefile
+from fdl_trainer import agreed, checkpoint, ledger, plan, publishing, treefile
+from fdl_trainer.agreed import Control
 from fdl_trainer.averaging import ModelState
 from fdl_trainer.ending import RunEndedError
-from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.plan import PlanSpec
 from fdl_trainer.resume import Resumed, newest, random_state
 from fdl_trainer.saving import problem_with
 from fdl_trainer.signature import model_signature
@@ -45,7 +46,7 @@ def save(root: Path, window: int, model: nn.Module, optimizer: torch.optim.Optim
         model=state.tensors(),
         optimizer=treefile.copied(optimizer.state_dict()),
         state={
-            "control": plan.to_json(entered),
+            "control": agreed.to_json(entered),
             checkpoint.MODEL_SPECS: checkpoint.specs_json(model_signature(model)[1]),
             **random_state(place),
         },

@@ -10,6 +10,7 @@ from torch import nn
 from fdl_api import wire
 from fdl_api.reasons import Ended
 from fdl_trainer.assembly import assemble
+from fdl_trainer.conclusion import Evaluation
 from fdl_trainer.ending import user_code
 from fdl_trainer.fit import Loss, part
 from fdl_trainer.inner import messages
@@ -24,7 +25,7 @@ from fdl_trainer.loader.trees import map_tensors, to_device
 from fdl_trainer.loop import Loop
 from fdl_trainer.member import Member
 from fdl_trainer.scaling import optimizer_step
-from fdl_trainer.session import Evaluation, Session
+from fdl_trainer.session import Session
 
 
 def session_of(member: Member, place: Place) -> Session:

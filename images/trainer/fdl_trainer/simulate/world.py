@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fdl_trainer import elche, ledger, plan
-from fdl_trainer.plan import Control, PlanSpec
+from fdl_trainer.agreed import Control
+from fdl_trainer.plan import PlanSpec
 from fdl_trainer.simulate.account import SHOWN, Account, Spent, WindowRow
 from fdl_trainer.simulate.scenario import Event, Kind, Scenario
 from fdl_trainer.tail import NO_FLAGS, Flag, RankTail, Tail
