@@ -22,7 +22,6 @@ from tests.unit.trainer.test_runtime_processes import SCRIPTS, trained
 
 SHARDS = SCRIPTS / "shards.py"
 SAMPLES, BATCH = 250, 16
-RATE = 0.002
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +57,30 @@ def windows_of(run: LoopbackRun) -> Windows:
     ]
 
 
-def replayed(windows: Windows, epochs: int) -> dict[str, torch.Tensor]:
-    """The model that ranks of one process with a whole model each come to by these batches."""
+Places = dict[str, list[float]]
+
+
+def places_of(run: LoopbackRun) -> Places:
+    """What ``session.progress`` was at each batch of each rank by ordinal, of all its incarnations in their order.
+
+    The processes of a rank say the same, and none is a batch ahead of another: each line counts once.
+    """
+    places: Places = {}
+    for member in run.members:
+        said = dict.fromkeys(line for line in member.tail(2000).splitlines() if line.startswith("at "))
+        places.setdefault(member.uid.split("-")[2], []).extend(float(line.split()[1]) for line in said)
+    return places
+
+
+def replayed(windows: Windows, epochs: int, places: Places | None) -> dict[str, torch.Tensor]:
+    """The model that ranks of one process with a whole model each come to by these batches.
+
+    Args:
+        windows: the batches.
+        epochs: passes that they make.
+        places: where in the run each batch was trained; None: the rate did not follow it.
+    """
+    at = {uid: iter(found) for uid, found in (places or {}).items()}
     script = runpy.run_path(str(SHARDS))
     torch.manual_seed(0)
     committed: torch.nn.Module = script["Net"]()
@@ -68,14 +89,17 @@ def replayed(windows: Windows, epochs: int) -> dict[str, torch.Tensor]:
     done = 0
     for window in windows:
         for uid, batches in window.items():
+            began = done / (SAMPLES * epochs)
             if uid not in ranks:
                 model = script["Net"]()
                 ranks[uid] = model, script["optimizer"](model.parameters())
             model, optimizer = ranks[uid]
             model.load_state_dict(committed.state_dict())
-            for indices in batches:
+            for number, indices in enumerate(batches):
+                place = next(at[uid]) if places is not None else 0.5
+                assert places is None or (place == began if number == 0 else began < place < 1.0), (window, place)
                 for group in optimizer.param_groups:
-                    group["lr"] = RATE
+                    group["lr"] = script["rate"](place)
                 optimizer.zero_grad()
                 torch.autograd.backward(torch.nn.functional.cross_entropy(model(x[indices]), y[indices]))
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -88,6 +112,7 @@ def replayed(windows: Windows, epochs: int) -> dict[str, torch.Tensor]:
         )
         done += total
     assert done == SAMPLES * epochs
+    assert not any(list(rest) for rest in at.values()), "a batch that was trained is in no window"
     return committed.state_dict()
 
 
@@ -102,9 +127,9 @@ def succeeded(run: LoopbackRun, epochs: int) -> dict[str, Any]:
     return state
 
 
-def assert_same_as_whole(run: LoopbackRun, state: dict[str, Any], epochs: int) -> None:
+def assert_same_as_whole(run: LoopbackRun, state: dict[str, Any], epochs: int, *, falling: bool = True) -> None:
     saved = load_file(run.checkpoints / state["checkpoint"]["path"] / "model.safetensors")
-    expected = replayed(windows_of(run), epochs)
+    expected = replayed(windows_of(run), epochs, places_of(run) if falling else None)
     assert saved.keys() == expected.keys()
     for key, value in expected.items():
         torch.testing.assert_close(saved[key], value, rtol=1e-7, atol=1e-10)
@@ -142,7 +167,8 @@ def test_it_averages_with_members_that_are_not_sharded(mode: Mode, tmp_path: Pat
 def test_its_checkpoint_is_whole_and_any_number_of_devices_goes_on_from_it(
     then: CohortConfig, tmp_path: Path, zygote: Zygote
 ) -> None:
-    hold = ["--epochs", "3", "--hold", str(tmp_path / "go")]
+    # At a constant rate: of the batches that died with the first member, their places are not told apart.
+    hold = ["--epochs", "3", "--rate", "constant", "--hold", str(tmp_path / "go")]
     with loopback_run(tmp_path, SHARDS, 1, hold, zygote=zygote, cohorts=[cohort(2)]) as run:
         member = run.start_member(0)
         run.wait_state("a checkpoint is durable", lambda state: state.get("checkpoint") and trained(state))
@@ -154,7 +180,7 @@ def test_its_checkpoint_is_whole_and_any_number_of_devices_goes_on_from_it(
         assert run.start_member(0).wait() == 0, run.logs()
         assert "resuming from" in run.logs(1000), run.logs()
         # Only a restored optimizer's momentum and step counts come to the parameters of a run without a break.
-        assert_same_as_whole(run, succeeded(run, 3), 3)
+        assert_same_as_whole(run, succeeded(run, 3), 3, falling=False)
 
 
 def test_the_death_of_a_process_is_the_death_of_its_member(tmp_path: Path, zygote: Zygote) -> None:
