@@ -1,7 +1,7 @@
 """What a node lacks for a member, and which variants a cohort may use. Pure; :mod:`fdl_api.placement` decides by it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fdl_api import clock, labels
 from fdl_api.cluster import NcclBridge, SocketInterface
@@ -96,7 +96,7 @@ def candidates(cohort: Cohort, trainer: TrainerSpec, cluster: Cluster) -> list[C
         cpu = next((variant for variant in cluster.variants if variant.vendor == "cpu"), None)
         stand_in = image or (cpu.image if cpu else "")
         if stand_in:
-            own += [(Variant(name=variant.name, vendor=variant.vendor, image=stand_in), True) for variant, _ in own[:]]
+            own += [(replace(variant, image=stand_in), True) for variant, _ in own[:]]
     return [Candidate(variant, fake, _required(cohort, variant, fake, cluster.probed)) for variant, fake in own]
 
 

@@ -116,6 +116,14 @@ class TestBridge:
         assert (second.variant, second.nccl, second.bridge) == ("cuda12", "2.28", BRIDGE)
         assert ("fdl.dev/nccl.cuda12", ("2.26",)) in second.required
 
+    def test_members_on_simulated_devices_are_bridged_like_others(self) -> None:
+        fake = {"simulated": "true"}
+        nodes = new("a", variant__cuda="simulated", **fake), old("b", variant__cuda12="simulated", **fake)
+        asks = cohort("nvidia", allowSimulated=True)
+        first, second = placed(cluster(*nodes, variants=self.VARIANTS), SPANNING, cohort=asks)
+        assert (first.simulated, first.bridge) == (True, None)
+        assert (second.simulated, second.variant, second.bridge) == (True, "cuda12", BRIDGE)
+
     def test_nothing_is_bridged_that_loads_the_version_itself(self) -> None:
         found = placed(cluster(old("b", nccl__cuda12="2.28"), new("a"), variants=self.VARIANTS), SPANNING)
         assert [each.bridge for each in found] == [None, None]
