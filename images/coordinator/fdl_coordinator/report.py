@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fdl_api.batches import too_large
 from fdl_api.runconfig import RunConfig
+from fdl_api.telling import Reached
 from fdl_api.wire import (
     CheckpointFailed,
     CheckpointSaved,
@@ -316,6 +317,22 @@ def _ranks(engine: "RunState") -> list[RankWindow]:
     """The ranks of the last window, with what they said of their data when they dialled."""
     told = ((row, engine.seats.rank(row.uid)) for row in engine.progress.ranks)
     return [row if rank is None else row.model_copy(update={"data": rank.hello.data}) for row, rank in told]
+
+
+def reached(engine: "RunState") -> Reached | None:
+    """Where the run is, for the log; ``None`` before the first commit that this coordinator has heard of."""
+    progress = engine.progress
+    if not progress.points:
+        return None
+    behind = progress.samples + progress.skipped
+    return Reached(
+        window=progress.window,
+        samples=behind,
+        total=progress.total_samples,
+        ranks=len(engine.epochs.uids()),
+        loss=progress.loss,
+        final=0 < progress.total_samples <= behind,
+    )
 
 
 def snapshot(engine: "RunState") -> State:

@@ -21,10 +21,11 @@ from websockets.http11 import Request, Response
 
 from fdl_api import wire
 from fdl_api.reasons import Refusal
+from fdl_api.telling import Teller
 from fdl_api.version import WIRE_VERSION
 from fdl_coordinator import gate
 from fdl_coordinator.engine import Engine
-from fdl_coordinator.report import snapshot
+from fdl_coordinator.report import reached, snapshot
 from fdl_coordinator.runstate import Send
 
 log = logging.getLogger("fdl.coordinator")
@@ -74,6 +75,7 @@ class Coordinator:
         self.told_outcome = ""
         self.told_at = 0.0
         self.closed_port = 0
+        self.teller = Teller()
 
     async def run(self, host: str, port: int, context: ssl.SSLContext | None, ready: asyncio.Event) -> None:
         """Serve until cancelled.
@@ -100,6 +102,7 @@ class Coordinator:
                 await asyncio.sleep(wire.CLOCK_TICK_SECONDS)
                 self._deliver(self.engine.tick(self.clock()))
                 self._tell_operators()
+                self._say_progress()
 
     # --- HTTP -------------------------------------------------------------------------------------------
 
@@ -275,3 +278,9 @@ class Coordinator:
         self.told_state, self.told_outcome, self.told_at = text, state.outcome, now
         for peer in self.operators:
             peer.send(state)
+
+    def _say_progress(self) -> None:
+        """Say in the log how far the run is, however many ranks train."""
+        where = reached(self.engine)
+        if where is not None and (line := self.teller.line(where, self.clock())):
+            log.info("%s", line)

@@ -13,7 +13,7 @@ import torch
 from fdl_api.exitcodes import PodExit
 from fdl_api.reasons import Ended
 from fdl_api.termination import Cause, Saved
-from fdl_trainer import early
+from fdl_trainer import early, progress
 from fdl_trainer import member as members
 from fdl_trainer.ending import RunEndedError, user_code
 from fdl_trainer.heap import keep_freed
@@ -102,6 +102,7 @@ def _see_through(main: Callable[[Session], object], session: Session) -> None:
 
 def _session(inside: bool) -> Session:
     if not inside:
+        _show_progress()
         directory = os.environ.get(SOLO_DIRECTORY_VARIABLE)
         return Session(None, Path(directory) if directory else None)
     place = place_here()
@@ -115,6 +116,16 @@ def _session(inside: bool) -> Session:
         session = session_of(members.from_environment(), place)
     keep_freed(session.device)
     return session
+
+
+def _show_progress() -> None:
+    """Show a person who trains alone how far it is, unless the script has set up logging itself."""
+    told = logging.getLogger(progress.__name__)
+    if told.hasHandlers():
+        return
+    told.addHandler(logging.StreamHandler())
+    told.setLevel(logging.INFO)
+    told.propagate = False  # else a script that sets logging up later has each line twice
 
 
 def _handle_signals(session: Session) -> None:

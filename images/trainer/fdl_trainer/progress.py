@@ -1,12 +1,17 @@
-"""What a rank tells the coordinator of its training, and what it echoes to a restarted one."""
+"""What a rank tells the coordinator of its training, and its log; and what it echoes to a restarted coordinator."""
 
-from dataclasses import dataclass
+import logging
+import time
+from dataclasses import dataclass, field
 
 from fdl_api import wire
+from fdl_api.telling import Reached, Teller
 from fdl_api.termination import Saved
 from fdl_trainer.agreed import Control
 from fdl_trainer.cohort import Cohort, Line
 from fdl_trainer.tail import Tail
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -17,11 +22,13 @@ class Reporter:
         line: the line to the coordinator.
         epoch: the present epoch, None before the first.
         control: the replicated state at the last commit.
+        teller: when the log says how far the run is, which is the lowest rank's to say.
     """
 
     line: Line
     control: Control
     epoch: wire.Epoch | None = None
+    teller: Teller = field(default_factory=Teller)
 
     def echo(self) -> wire.Echo | None:
         """What a coordinator that does not know this rank's training needs; None before the first epoch."""
@@ -53,12 +60,13 @@ class Reporter:
             self._commit(epoch.epoch, control, None)
 
     def committed(self, cohort: Cohort, before: Control, after: Control, reduced: Tail, reduce_ms: float) -> None:
-        """A window was committed here. The lowest rank adds the figures."""
+        """A window was committed here. The lowest rank adds the figures, and says in its log how far the run is."""
         assert cohort.epoch is not None
         self.control = after
         if cohort.rank != 0:
             self._commit(cohort.epoch.epoch, after, None)
             return
+        self._tell(after, reduced)
         total = max(1, reduced.samples)
         ranks = [
             wire.RankWindow(
@@ -87,6 +95,18 @@ class Reporter:
             guard=_guard(after, reduced),
         )
         self._commit(cohort.epoch.epoch, after, figures)
+
+    def _tell(self, after: Control, reduced: Tail) -> None:
+        reached = Reached(
+            window=after.window,
+            samples=after.consumed,
+            total=after.ledger.total,
+            ranks=len(reduced.ranks),
+            loss=reduced.loss,
+            final=after.finished,
+        )
+        if line := self.teller.line(reached, time.monotonic()):
+            log.info("%s", line)
 
     def finished(self, epoch: int, window: int, saved: Saved) -> None:
         """Nothing is left to do for the run as long as it stays in this epoch."""

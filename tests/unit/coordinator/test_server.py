@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -16,11 +17,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from fdl_api import wire
+from fdl_api.spec_policy import JoinSpec
+from fdl_api.telling import TELL_SECONDS
 from fdl_api.version import WIRE_VERSION
 from fdl_coordinator.engine import Engine
+from fdl_coordinator.report import snapshot
 from fdl_coordinator.server import Coordinator
 
-from .cohort import agent_hello, rank_hello, run_config
+from .cohort import Cohort, agent_hello, rank_hello, run_config
 
 TOKEN = "0123456789abcdef"
 
@@ -169,3 +173,23 @@ async def test_health_needs_no_token_and_the_state_does(served: Served) -> None:
     assert " 401 " in (await fetch(wire.STATE_PATH, "")).splitlines()[0]
     text = await fetch(wire.STATE_PATH, f"Authorization: Bearer {TOKEN}\r\n")
     assert json.loads(text.split("\r\n\r\n", 1)[1])["runUid"] == "run-1"
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_the_log_says_how_far_a_run_of_any_number_of_members_is(members: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="fdl.coordinator")
+    join = JoinSpec(min_members=1, target_members=members)
+    cohort = Cohort(run_config(join=join))
+    server = Coordinator(cohort.engine, TOKEN, clock=lambda: cohort.now)
+    server._say_progress()
+    for ordinal in range(members):
+        cohort.dial(ordinal)
+    for _ in range(3):
+        cohort.window()
+        server._say_progress()
+        cohort.pass_time(TELL_SECONDS)
+        server._say_progress()
+    told = [record.getMessage() for record in caplog.records if " samples trained (" in record.getMessage()]
+    assert [line.split(":")[0] for line in told] == ["window 1", "window 2", "window 3"]
+    assert f", {members} rank" in told[-1] and " samples/s" in told[-1]
+    assert snapshot(cohort.engine).samples > 0

@@ -147,6 +147,8 @@ def test_a_sharded_member_comes_to_the_parameters_of_a_whole_one(
         assert set(places.values()) == {processes}, "all processes are told the same progress, samples and rank"
         assert len(places) > SAMPLES // BATCH
         assert state["metrics"]["loss"] < 0.6, "evaluated by all processes at once"
+        told = f"{2 * SAMPLES} samples trained (100 % of {2 * SAMPLES}), 1 rank"
+        assert run.logs(1000).count(told) == 2, "the member's log and the coordinator's"
 
 
 @pytest.mark.parametrize("mode", [Mode.CPU_CADENCE, Mode.CPU_ASYNC])
