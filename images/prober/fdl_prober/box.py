@@ -11,6 +11,7 @@ from pathlib import Path
 from fdl_api.nccl_env import CONF_FILES, parse_conf
 from fdl_prober import libraries, limits, ports
 from fdl_prober.limits import Limits
+from fdl_prober.parts import Parts
 from fdl_prober.ports import Listener
 from fdl_prober.text import word
 
@@ -126,17 +127,26 @@ def variant_file(path: Path | None) -> VariantFile | None:
         return VariantFile(str(path), error=error.strerror or type(error).__name__)
 
 
-def observe(sysfs: Path, proc: Path, listen_ports: Sequence[int], variant: Path | None) -> Box:
-    """Look at what counts outside of a cluster."""
+def observe(
+    sysfs: Path, proc: Path, listen_ports: Sequence[int], variant: Path | None
+) -> tuple[Box, Mapping[str, str]]:
+    """Look at what counts outside of a cluster.
+
+    Returns:
+        The machine, and the parts of it that gave no answer, with the reason: ``environment``, ``control-group``,
+        ``ports``, ``installed-nccl``, ``installed-hip``, ``torch``.
+    """
     packages, loader = libraries.packages(), libraries.loader_folders()
     rocm = tuple(Path(folder) for folder in libraries.ROCM_FOLDERS)
-    return Box(
-        environment=environment(os.environ),
-        limits=limits.control_group(sysfs, proc),
+    parts = Parts()
+    found = Box(
+        environment=parts.look("environment", {}, environment, os.environ),
+        limits=parts.look("control-group", Limits(), limits.control_group, sysfs, proc),
         shared_memory_bytes=limits.shared_memory_bytes(),
-        listeners=ports.listening(proc, listen_ports),
-        nccl=libraries.local_nccl((*packages, *loader, *rocm)),
-        hip=libraries.hip((*rocm, *packages, *loader)),
-        torch=torch(),
+        listeners=parts.look("ports", (), ports.listening, proc, listen_ports),
+        nccl=parts.look("installed-nccl", {}, libraries.local_nccl, (*packages, *loader, *rocm)),
+        hip=parts.look("installed-hip", "", libraries.hip, (*rocm, *packages, *loader)),
+        torch=parts.look("torch", None, torch),
         variant_file=variant_file(variant),
     )
+    return found, parts.silent

@@ -19,8 +19,10 @@ def label_value(text: str) -> str:
 
 
 def gpu_vendor(facts: Facts) -> str:
-    """The vendor of the GPUs in the node, working or not."""
+    """The vendor of the GPUs in the node, working or not; empty when the bus gave no answer, nor any driver."""
     present = [vendor for vendor in labels.GPU_VENDORS if vendor in facts.plugged]
+    if not present and facts.unseen("pci"):
+        return ""
     return {0: "none", 1: present[0] if present else "none"}.get(len(present), "mixed")
 
 
@@ -29,12 +31,12 @@ def variant_value(facts: Facts, variant: Variant) -> str | None:
 
     ``verified`` only after a real kernel ran on every device that the deep check saw (and at least on one); a node
     with simulated devices never gets it. ``gap`` also when only some of the devices are covered, since a pod may get
-    any of them, and when a kernel failed.
+    any of them, and when a kernel failed. Nothing while the driver does not answer for all of them.
     """
     result = facts.deep.get(variant.name)
     if variant.vendor != "cpu":
         archs = facts.archs(variant.vendor)
-        if not archs:
+        if not archs or not facts.answers(variant.vendor):
             return None
         if covered(known_kernels(variant, result), archs) < len(archs):
             return "gap"
@@ -110,7 +112,7 @@ def node_labels(facts: Facts, ready: bool) -> dict[str, str]:
     """
     found = {
         labels.GPU_VENDOR: gpu_vendor(facts),
-        labels.GPU_ARCH: lowest(device.arch for device in facts.devices) or "",
+        labels.GPU_ARCH: lowest(device.arch for device in facts.devices if facts.answers(device.vendor)) or "",
         labels.READY: "true" if ready else "false",
         labels.vendor("cpu"): "true",
     }

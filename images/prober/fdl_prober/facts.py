@@ -59,9 +59,17 @@ class Facts:
         """The devices of one vendor."""
         return tuple(device for device in self.devices if device.vendor == vendor)
 
+    def unseen(self, *sources: str) -> bool:
+        """Whether one of some sources, or parts of them, gave no answer, so that nothing may be concluded from it."""
+        return any(source in self.seen.silent for source in sources)
+
     def archs(self, vendor: str) -> tuple[str, ...]:
         """One architecture token per device of a vendor; empty text where it is unknown."""
         return tuple(device.arch for device in self.of(vendor))
+
+    def answers(self, vendor: str) -> bool:
+        """Whether a vendor's driver answers for all of its devices, as far as it is there."""
+        return vendor not in self.drivers or self.drivers[vendor].state == "ready"
 
     @property
     def vendors(self) -> tuple[str, ...]:
@@ -71,9 +79,9 @@ class Facts:
     @property
     def all_answer(self) -> bool:
         """Whether the drivers of all GPUs in the node are ready: else it is not known what the node has."""
-        return all(driver.state == "ready" for driver in self.drivers.values()) and not (
-            self.plugged - self.drivers.keys() - set(self.vendors)
-        )
+        ready = all(driver.state == "ready" for driver in self.drivers.values())
+        unknown = self.plugged - self.drivers.keys() - set(self.vendors)
+        return ready and not unknown and not self.unseen("pci")
 
 
 def nvidia_driver(seen: Observation) -> Driver:

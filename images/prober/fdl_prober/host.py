@@ -3,17 +3,18 @@
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fdl_api.report import Host
+from fdl_api.report import Host, Interface, RdmaDevice
 from fdl_prober import libraries, limits, net
+from fdl_prober.parts import Parts
 from fdl_prober.text import word
 
 
 def memory_bytes(proc: Path) -> int:
     """Total memory from ``meminfo``, in bytes; 0 when it does not say."""
-    match = re.search(r"^MemTotal:\s+(\d+) kB", word(proc / "meminfo"), re.MULTILINE)
+    match = re.search(r"^MemTotal:\s+(\d{1,15}) kB", word(proc / "meminfo"), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0
 
 
@@ -28,17 +29,25 @@ def boot_id(proc: Path) -> str:
     return word(proc / "sys/kernel/random/boot_id")
 
 
-def observe(sysfs: Path, proc: Path, roots: Iterable[str]) -> Host:
-    """Look at the machine. All files are the kernel's or local."""
-    return Host(
+def observe(sysfs: Path, proc: Path, roots: Iterable[str]) -> tuple[Host, Mapping[str, str]]:
+    """Look at the machine. All files are the kernel's or local.
+
+    Returns:
+        The machine, and the parts of it that gave no answer, with the reason: ``interfaces``, ``ipv6-addresses``,
+        ``rdma``, ``nccl-libraries``.
+    """
+    parts = Parts()
+    six = parts.look("ipv6-addresses", dict[str, list[str]](), net.ipv6, proc)
+    found = Host(
         cpus=os.cpu_count() or 0,
         cpu_model=cpu_model(proc),
         memory_bytes=memory_bytes(proc),
         kernel=platform.release(),
         boot_id=boot_id(proc),
         glibc=" ".join(platform.libc_ver()).strip(),
-        interfaces=net.interfaces(sysfs, proc),
-        rdma=net.rdma(sysfs),
+        interfaces=parts.look("interfaces", tuple[Interface, ...](), net.interfaces, sysfs, six),
+        rdma=parts.look("rdma", tuple[RdmaDevice, ...](), net.rdma, sysfs),
         locked_memory_bytes=limits.locked_memory_bytes(),
-        nccl=libraries.nccl(roots),
+        nccl=parts.look("nccl-libraries", dict[str, str](), libraries.nccl, roots),
     )
+    return found, parts.silent

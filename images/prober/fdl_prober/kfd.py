@@ -137,7 +137,9 @@ def observe(root: Path) -> KfdReport:
             properties = parse_properties((node / "properties").read_text())
             if not properties:
                 hidden += 1
-            elif int(properties.get("simd_count", "0")) > 0:
+            elif "simd_count" not in properties:
+                error = f"{node}: its properties do not say whether it is a GPU (no simd_count)"
+            elif int(properties["simd_count"]) > 0:
                 devices.append(_device(root, node, len(devices), properties))
         except OSError as caught:
             if caught.errno in (errno.EPERM, errno.EACCES):

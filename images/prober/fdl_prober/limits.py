@@ -27,11 +27,14 @@ class Limits:
 
 
 def _number(text: str) -> int | None:
-    """A limit as the kernel writes it: ``max``, ``-1`` and huge numbers are none."""
-    try:
-        value = int(text)
-    except ValueError:
+    """A limit as the kernel writes it: ``max``, ``-1`` and huge numbers are none; so is no text.
+
+    Raises:
+        ValueError: it makes no sense.
+    """
+    if text in ("", "max"):
         return None
+    value = int(text)
     return value if 0 <= value < _NO_LIMIT_V1 else None
 
 
@@ -63,9 +66,9 @@ def _cpus_v2(folders: list[Path]) -> float | None:
     found = []
     for folder in folders:
         parts = word(folder / "cpu.max").split()
-        quota = _number(parts[0]) if len(parts) == 2 else None
-        if quota:
-            found.append(quota / int(parts[1]))
+        quota, period = (_number(part) for part in parts) if len(parts) == 2 else (None, None)
+        if quota and period:
+            found.append(quota / period)
     return min(found, default=None)
 
 
@@ -79,7 +82,11 @@ def _cpus_v1(folders: list[Path]) -> float | None:
 
 
 def control_group(sysfs: Path, proc: Path) -> Limits:
-    """The tightest limits of this process's control groups and of those above them."""
+    """The tightest limits of this process's control groups and of those above them.
+
+    Raises:
+        ValueError: one makes no sense.
+    """
     root, own = sysfs / "fs/cgroup", _own_groups(proc)
     if (root / "cgroup.controllers").exists():
         folders = _folders(root, own.get("", "/"))

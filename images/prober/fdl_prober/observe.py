@@ -15,6 +15,7 @@ from fdl_prober.devfiles import DeviceFile
 from fdl_prober.kernellog import KernelLog, Xid
 from fdl_prober.kfd import KfdReport
 from fdl_prober.nvml import NvmlReport
+from fdl_prober.parts import words
 from fdl_prober.pci import PciGpu
 from fdl_prober.processes import Holder, Holding
 from fdl_prober.settings import Folder, Settings
@@ -41,7 +42,7 @@ class Observation:
         sentinel: the shared volume's file, if one is configured.
         volumes: folders that the prober was told of.
         box: what counts only outside of a cluster.
-        silent: sources that gave no answer, with the reason.
+        silent: sources, and parts of them, that gave no answer, with the reason.
     """
 
     nvml: NvmlReport = field(default_factory=NvmlReport)
@@ -94,7 +95,7 @@ class Observer:
         except StuckError as error:
             silent[name] = str(error)
         except Exception as error:  # whatever a file of a broken driver brings about is no reason to stop
-            silent[name] = f"{type(error).__name__}: {error}"[:300]
+            silent[name] = words(error)
         return empty
 
     async def marks(self, simulated: bool) -> tuple[hotplug.Mark, ...] | None:
@@ -115,10 +116,12 @@ class Observer:
         answer = await nvml.observe(roots, processes=not simulated and settings.stale_processes)
         topology = await self._ask(silent, "kfd", KfdReport(), kfd.observe, sysfs)
         real = not simulated
-        plugged = await self._ask(silent, "pci", tuple[PciGpu, ...](), pci.gpus, settings.sysfs_root) if real else ()
-        machine = await self._ask(
-            silent, "host", Host(), host.observe, settings.sysfs_root, settings.proc_root, settings.driver_roots
+        plugged = await self._plugged(silent) if real else ()
+        nothing: tuple[Host, Mapping[str, str]] = Host(), {}
+        machine, parts = await self._ask(
+            silent, "host", nothing, host.observe, settings.sysfs_root, settings.proc_root, settings.driver_roots
         )
+        silent |= parts
         files = self._files(answer, topology, simulated)
         volumes, sentinel = await asyncio.gather(self._folders.look(), self._sentinel())
         return Observation(
@@ -135,6 +138,13 @@ class Observer:
             box=await self._box(silent) if self._local else None,
             silent=silent,
         )
+
+    async def _plugged(self, silent: dict[str, str]) -> tuple[PciGpu, ...]:
+        nothing: tuple[tuple[PciGpu, ...], str] = (), ""
+        found, untold = await self._ask(silent, "pci", nothing, pci.gpus, self._settings.sysfs_root)
+        if untold:
+            silent["pci"] = untold
+        return found
 
     def _files(self, answer: NvmlReport, topology: KfdReport, simulated: bool) -> list[Path]:
         """Files that open the devices; those of simulated devices lie beside their drivers."""
@@ -153,7 +163,10 @@ class Observer:
     async def _sentinel(self) -> Sentinel | None:
         return await self._shared.look() if self._shared is not None else None
 
-    async def _box(self, silent: dict[str, str]) -> Box:
+    async def _box(self, silent: dict[str, str]) -> Box | None:
         own = self._settings
         asked = (own.sysfs_root, own.proc_root, own.ports, own.variant_file)
-        return await self._ask(silent, "box", Box(), box.observe, *asked)
+        nothing: tuple[Box | None, Mapping[str, str]] = None, {}
+        found, parts = await self._ask(silent, "box", nothing, box.observe, *asked)
+        silent |= parts
+        return found

@@ -1,11 +1,12 @@
 """GPUs by their PCI identity: what is plugged in, whether or not a driver knows it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdl_prober.text import word
+from fdl_prober.text import plain, word
 
 VENDOR_IDS = {"0x10de": "nvidia", "0x1002": "amd"}
 _DISPLAY_3D = "0x0302"
@@ -37,14 +38,36 @@ class PciGpu:
         return self.driver.startswith("vfio")
 
 
-def gpus(root: Path) -> tuple[PciGpu, ...]:
-    """GPUs below a sysfs root, by address. One that is unplugged between the listing and the look is left out."""
-    found = []
+def _number(path: Path, digits: int) -> str:
+    """A number as the kernel writes it; empty where the device has gone.
+
+    Raises:
+        ValueError: it is none: what the device is cannot be told then.
+    """
+    text = word(path)
+    if not re.fullmatch(rf"0x[0-9a-f]{{{digits}}}", text) and path.exists():
+        raise ValueError(f"{path} says {plain(text) or 'nothing'}")
+    return text
+
+
+def gpus(root: Path) -> tuple[tuple[PciGpu, ...], str]:
+    """GPUs below a sysfs root, by address. One that is unplugged between the listing and the look is left out.
+
+    Returns:
+        The GPUs, and what cannot be told of the last device that may be one as well; empty where all is told.
+    """
+    found: list[PciGpu] = []
+    untold = ""
     devices = root / "bus/pci/devices"
     for device in sorted(devices.iterdir()) if devices.is_dir() else ():
-        number = word(device / "vendor")
-        vendor = VENDOR_IDS.get(number)
-        if vendor is None or not word(device / "class").startswith(CLASSES):
+        try:
+            number = _number(device / "vendor", 4)
+            vendor = VENDOR_IDS.get(number)
+            kind = _number(device / "class", 6) if vendor is not None else ""
+        except ValueError as error:
+            untold = str(error)
+            continue
+        if vendor is None or not kind.startswith(CLASSES):
             continue
         link = device / "driver"
         found.append(
@@ -52,10 +75,10 @@ def gpus(root: Path) -> tuple[PciGpu, ...]:
                 address=device.name,
                 vendor=vendor,
                 identity=f"{number.removeprefix('0x')}:{word(device / 'device').removeprefix('0x')}",
-                driver=link.resolve().name if link.is_symlink() else "",
+                driver=link.readlink().name if link.is_symlink() else "",
             )
         )
-    return tuple(found)
+    return tuple(found), untold
 
 
 def count(found: Iterable[PciGpu]) -> dict[str, int]:

@@ -26,7 +26,13 @@ class Listener:
 
 
 def parse(table: str) -> list[Listener]:
-    """Listening sockets in the text of ``/proc/net/tcp`` or ``tcp6``; lines that make no sense are left out."""
+    """Listening sockets in the text of ``/proc/net/tcp`` or ``tcp6``; a line that makes no sense is left out.
+
+    Raises:
+        ValueError: it is no such table.
+    """
+    if not table.lstrip().startswith("sl "):
+        raise ValueError("the kernel's table of sockets has no head")
     found = []
     for line in table.splitlines()[1:]:
         fields = line.split()
@@ -52,7 +58,7 @@ def _sockets(process: Path) -> set[str]:
 
 def _owners(proc: Path, inodes: set[str]) -> dict[str, str]:
     owners: dict[str, str] = {}
-    processes = [path for path in proc.iterdir() if path.name.isdigit()]
+    processes = [path for path in proc.iterdir() if path.name.isdecimal()]
     for process in processes[:MAX_PROCESSES]:
         for inode in inodes & _sockets(process):
             try:
@@ -65,7 +71,11 @@ def _owners(proc: Path, inodes: set[str]) -> dict[str, str]:
 
 
 def listening(proc: Path, ports: Iterable[int]) -> tuple[Listener, ...]:
-    """Who listens on one of some ports, in this network namespace."""
+    """Who listens on one of some ports, in this network namespace.
+
+    Raises:
+        ValueError: a table of the kernel's is none.
+    """
     wanted = set(ports)
     found: dict[int, Listener] = {}
     for name in ("tcp", "tcp6"):

@@ -42,7 +42,7 @@ def kfd_holdings(sysfs: Path) -> list[Holding]:
     folder = sysfs / KFD_PROCESSES
     found = []
     for process in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not process.name.isdigit():
+        if not process.name.isdecimal():
             continue
         total = 0
         for path in process.glob("vram_*"):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from fdl_api import labels
+from fdl_api.checks.machine import HOST_SURVEY
 from fdl_api.cluster import FdlClusterSpec, SocketInterface
 from fdl_api.fabric import group_of
 from fdl_api.reasons import ClusterReason
@@ -85,7 +86,12 @@ def _rdma_differs(own: Sequence[Seen]) -> Finding | None:
 
 
 def _rdma(each: Seen) -> str:
-    found = each.report.host.rdma if each.report is not None else ()
+    """By name; empty where it is not known."""
+    if each.report is None or any(
+        check.name == HOST_SURVEY.name and check.subject in ("host", "rdma") for check in each.report.checks
+    ):
+        return ""
+    found = each.report.host.rdma
     return ", ".join(sorted(device.name for device in found if device.active_ports)) or "none"
 
 

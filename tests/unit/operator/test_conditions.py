@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from fdl_api.checks.machine import HOST_SURVEY
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.nodes import NodeRecord
 from fdl_api.report import Host, Interface, RdmaDevice, Report, Sentinel
@@ -202,6 +203,25 @@ class TestFabric:
     def test_an_mtu_that_is_not_known_or_of_another_vendor_is_no_difference(self) -> None:
         nodes = [gpu("a", mtu=9000), gpu("b"), gpu("m", vendor="amd", mtu=1500), gpu("n", vendor="amd", mtu=1500)]
         assert said("FabricKnown", *nodes, fabric=self.GROUPS).status == "True"
+
+    def test_rdma_devices_that_a_prober_could_not_look_at_are_no_difference(self) -> None:
+        one = RdmaDevice(name="mlx5_0", active_ports=1)
+        time = datetime.datetime.fromtimestamp(T0 - 10, datetime.UTC)
+        host = Host(interfaces=(Interface(name="eth0", up=True),))
+        unseen = HOST_SURVEY.found("no-answer", "the look at rdma: ValueError", "rdma")
+        blind, seeing = (Report(node="b", time=time, ready=True, host=host, checks=each) for each in ((unseen,), ()))
+        tags = {"gpu_vendor": "nvidia", "count__nvidia": "2"}
+        others = gpu("a", rdma=(one,)), gpu("c", rdma=(one,))
+        found = [
+            said(
+                "FabricKnown",
+                *others,
+                dataclasses.replace(node_of(each, **tags), interfaces=("eth0",)),
+                fabric=self.GROUPS,
+            )
+            for each in (blind, seeing)
+        ]
+        assert [each.reason for each in found] == ["AsExpected", "RdmaDiffers"]
 
     def test_rdma_devices_that_only_some_have_are_named(self) -> None:
         active, idle = RdmaDevice(name="mlx5_0", active_ports=1), RdmaDevice(name="mlx5_0")

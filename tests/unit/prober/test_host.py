@@ -9,7 +9,8 @@ from fdl_prober.settings import LOADER
 
 
 def test_this_machine() -> None:
-    seen = host.observe(Path("/sys"), Path("/proc"), [])
+    seen, silent = host.observe(Path("/sys"), Path("/proc"), [])
+    assert silent == {}
     assert seen.cpus == os.cpu_count()
     assert seen.memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert seen.cpu_model
@@ -29,7 +30,7 @@ def test_interfaces_of_a_recorded_tree(tmp_path: Path) -> None:
     (tmp_path / "proc/net/if_inet6").write_text(
         "fd000000000000000000000000000007 02 40 00 80 eth0\nfe800000000000000000000000000001 02 40 20 80 eth0\n"
     )
-    eth, ib = net.interfaces(tmp_path / "sys", tmp_path / "proc")
+    eth, ib = net.interfaces(tmp_path / "sys", net.ipv6(tmp_path / "proc"))
     assert (eth.name, eth.up, eth.speed_mbps, eth.mtu) == ("eth0", True, 25000, 9000)
     assert "fd00::7" in eth.addresses
     assert not any(address.startswith("fe80") for address in eth.addresses)
@@ -43,7 +44,7 @@ def test_of_very_many_interfaces_the_usable_ones_are_kept(tmp_path: Path) -> Non
         (folder / "operstate").write_text("up\n")
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/net/if_inet6").write_text("fd000000000000000000000000000007 02 40 00 80 cali299\n")
-    found = net.interfaces(tmp_path / "sys", tmp_path / "proc")
+    found = net.interfaces(tmp_path / "sys", net.ipv6(tmp_path / "proc"))
     assert len(found) == net.MAX_INTERFACES and found[0].name == "cali299"
 
 
@@ -51,7 +52,7 @@ def test_names_of_any_bytes_can_be_written(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"eth\xff\xc3\xbc")).mkdir()
     (tmp_path / "sys/class").mkdir(parents=True)
     (tmp_path / "sys/class/net").symlink_to(tmp_path, target_is_directory=True)
-    names = [item.name for item in net.interfaces(tmp_path / "sys", tmp_path)]
+    names = [item.name for item in net.interfaces(tmp_path / "sys", {})]
     assert "eth\ufffd\u00fc" in names
     assert Host(interfaces=tuple(Interface(name=name) for name in names)).model_dump_json()
 
@@ -60,8 +61,10 @@ def test_a_table_that_makes_no_sense_costs_its_addresses_only(tmp_path: Path) ->
     (tmp_path / "sys/class/net/none0").mkdir(parents=True)
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/net/if_inet6").write_text("fd00 02 40 00 80 none0\n")
-    (only,) = net.interfaces(tmp_path / "sys", tmp_path / "proc")
+    found, silent = host.observe(tmp_path / "sys", tmp_path / "proc", [])
+    (only,) = found.interfaces
     assert (only.name, only.addresses, only.up) == ("none0", (), False)
+    assert set(silent) == {"ipv6-addresses"} and silent["ipv6-addresses"].startswith("AddressValueError")
 
 
 def test_rdma_devices_with_their_ports(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_rdma_devices_with_their_ports(tmp_path: Path) -> None:
 def test_a_machine_that_says_nothing(tmp_path: Path) -> None:
     assert host.memory_bytes(tmp_path) == 0
     assert host.cpu_model(tmp_path) == os.uname().machine
-    assert net.interfaces(tmp_path, tmp_path) == ()
+    assert net.interfaces(tmp_path, net.ipv6(tmp_path)) == ()
     assert host.boot_id(tmp_path) == ""
 
 

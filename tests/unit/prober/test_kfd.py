@@ -111,11 +111,11 @@ def test_a_device_without_architecture_is_kept(tmp_path: Path) -> None:
 )
 def test_gpus_by_pci_identity(tree: str, gpus: dict[str, int]) -> None:
     """A server's own VGA chip, an Intel display and an NVIDIA audio function are no GPUs of ours."""
-    assert pci.count(pci.gpus(DATA / tree / "sys")) == gpus
+    assert pci.count(pci.gpus(DATA / tree / "sys")[0]) == gpus
 
 
 def test_no_pci_bus_is_no_gpu(tmp_path: Path) -> None:
-    assert pci.gpus(tmp_path) == ()
+    assert pci.gpus(tmp_path) == ((), "")
 
 
 def test_the_kernel_driver_that_holds_a_gpu(tmp_path: Path) -> None:
@@ -129,7 +129,8 @@ def test_the_kernel_driver_that_holds_a_gpu(tmp_path: Path) -> None:
             (tmp_path / "bus/pci/drivers" / driver).mkdir(parents=True)
             (folder / "driver").symlink_to(tmp_path / "bus/pci/drivers" / driver)
     (tmp_path / "bus/pci/devices/0000:04:00.0").mkdir()  # half-written
-    first, lent, free = pci.gpus(tmp_path)
+    (first, lent, free), untold = pci.gpus(tmp_path)
+    assert untold == ""
     assert (first.identity, first.driver, first.lent) == ("10de:1c03", "nouveau", False)
     assert (lent.lent, free.driver) == (True, "")
     assert pci.count((first, lent, free)) == {"nvidia": 2}
@@ -218,7 +219,9 @@ def test_a_half_written_pci_device_costs_itself_only(tmp_path: Path, missing: st
         for name, text in (("vendor", "0x1002\n"), ("class", "0x120000\n"), ("device", "0x74a1\n")):
             (device / name).write_text(text)
     (tmp_path / "bus/pci/devices/0000:05:00.0" / missing).write_text("")
-    found = {gpu.address: gpu.identity for gpu in pci.gpus(tmp_path)}
+    gpus, untold = pci.gpus(tmp_path)
+    found = {gpu.address: gpu.identity for gpu in gpus}
+    assert bool(untold) is (missing != "device") and (not untold or f"05:00.0/{missing} says nothing" in untold)
     assert found["0000:06:00.0"] == "1002:74a1"
     assert found.get("0000:05:00.0") == ("1002:" if missing == "device" else None)
 

@@ -64,8 +64,17 @@ def test_version_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "nonsense", "0::", "0::/../../etc"])
 def test_what_makes_no_sense_is_no_limit(tmp_path: Path, text: str) -> None:
     proc = write(tmp_path / "proc", {"self/cgroup": text})
-    sysfs = write(tmp_path / "sys", {"fs/cgroup/cgroup.controllers": "", "fs/cgroup/cpu.max": "x", "memory.max": "1"})
+    sysfs = write(tmp_path / "sys", {"fs/cgroup/cgroup.controllers": "", "fs/cgroup/cpu.max": "", "memory.max": "1"})
     assert limits.control_group(sysfs, proc) == Limits()
+
+
+@pytest.mark.parametrize("name", ["cpu.max", "memory.max", "pids.max"])
+def test_a_limit_that_makes_no_sense_is_told_and_not_taken_for_none(tmp_path: Path, name: str) -> None:
+    write(tmp_path, {"fs/cgroup/cgroup.controllers": "", f"fs/cgroup/{name}": "much 100000"})
+    with pytest.raises(ValueError, match="much"):
+        limits.control_group(tmp_path, tmp_path)
+    write(tmp_path, {"fs/cgroup/cgroup.controllers": "", f"fs/cgroup/{name}": "100000 0" if name == "cpu.max" else "1"})
+    limits.control_group(tmp_path, tmp_path)
 
 
 def test_this_machine_has_shared_memory() -> None:

@@ -127,7 +127,7 @@ def rocm_userspace(facts: Facts) -> Iterator[Check]:
     for name, library in missing_libraries(facts, _ROCM_LIBRARY):
         yield catalogue.ROCM_USERSPACE.found("missing", f"torch does not load without {library}", name)
     box = facts.seen.box
-    if box is None or not facts.of("amd"):
+    if box is None or not facts.of("amd") or facts.unseen("installed-hip"):
         return
     if box.hip:
         yield catalogue.ROCM_USERSPACE.passed(box.hip)

@@ -21,9 +21,11 @@ def _told(item: Interface) -> str:
 
 def interfaces(facts: Facts) -> Iterator[Check]:
     """Whether a pod here has an interface that other nodes can reach."""
-    if "host" in facts.seen.silent:
+    if facts.unseen("host", "interfaces"):
         return
     usable = [item for item in facts.host.interfaces if item.up and item.addresses]
+    if not usable and facts.unseen("ipv6-addresses"):
+        return
     if usable:
         more = f" and {len(usable) - 8} more" if len(usable) > 8 else ""
         yield catalogue.INTERFACES.passed(", ".join(_told(item) for item in usable[:8]) + more)
@@ -34,7 +36,7 @@ def interfaces(facts: Facts) -> Iterator[Check]:
 def socket_interface(facts: Facts) -> Iterator[Check]:
     """Whether the interface that the cluster names for collectives is there and works."""
     name, info = facts.socket_interface, catalogue.SOCKET_INTERFACE
-    if not name or "host" in facts.seen.silent:
+    if not name or facts.unseen("host", "interfaces"):
         return
     found = next((item for item in facts.host.interfaces if item.name == name), None)
     if name == "lo":
@@ -44,6 +46,8 @@ def socket_interface(facts: Facts) -> Iterator[Check]:
         yield info.found("missing", f"there is no such interface; there are: {there}", name)
     elif not found.up:
         yield info.found("down", "it is down", name)
+    elif not found.addresses and facts.unseen("ipv6-addresses"):
+        return
     elif not found.addresses:
         yield info.found("no-address", "it has no address", name)
     else:

@@ -42,7 +42,7 @@ def nccl_library(facts: Facts) -> Iterator[Check]:
 def _machine(facts: Facts) -> Iterator[Check]:
     """The libraries of a machine outside of a cluster, whose torch loads one of them."""
     box = facts.seen.box
-    if box is None or not facts.vendors:
+    if box is None or not facts.vendors or facts.unseen("installed-nccl"):
         return
     info = catalogue.NCCL_LIBRARY
     versions = {path: version or "of unknown version" for path, version in box.nccl.items()}
@@ -58,7 +58,7 @@ def _machine(facts: Facts) -> Iterator[Check]:
 def nccl_environment(facts: Facts) -> Iterator[Check]:
     """Variables that make NCCL hang, fail or crawl, outside of a cluster; in one, a run's spec sets them."""
     box = facts.seen.box
-    if box is None:
+    if box is None or facts.unseen("environment"):
         return
     found = troubles(box.environment, facts.host.interfaces)
     for trouble in found:
