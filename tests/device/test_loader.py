@@ -12,6 +12,7 @@ from fdl_trainer.fit import Accumulator
 from fdl_trainer.ledger import Span
 from fdl_trainer.loader import DataError, Loader
 from fdl_trainer.loader.courier import Courier
+from fdl_trainer.loader.resident import Resident
 from fdl_trainer.permutation import Permutation
 
 SAMPLES, BATCH, WIDTH, SEED = 512, 32, 4096, 5
@@ -42,6 +43,19 @@ def spans() -> list[Span]:
 
 def tensors() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.arange(SAMPLES).float()[:, None].expand(-1, WIDTH).contiguous(), torch.arange(SAMPLES)
+
+
+def test_a_batch_of_a_resident_dataset_is_there_before_the_device_has_come_to_it() -> None:
+    held = Resident(tuple(tensor.to(DEVICE) for tensor in tensors()))
+    rows = torch.tensor([3, 1, 500])
+    held.gather(rows)  # the first pinned memory is taken from the system, which waits
+    torch.cuda.synchronize()
+    torch.cuda._sleep(LATE)
+    passed = torch.cuda.Event()
+    passed.record()
+    _, labels = held.gather(rows)
+    assert not passed.query(), "the host is ahead"
+    assert labels.tolist() == [3, 1, 500]
 
 
 @pytest.mark.parametrize(

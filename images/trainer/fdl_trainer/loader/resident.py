@@ -22,8 +22,23 @@ class Resident:
         self.data = data
 
     def gather(self, rows: torch.Tensor) -> Any:
-        """The batch of these samples (int64 indices on the CPU), on the device of the tensors."""
-        return map_tensors(lambda tensor: tensor.index_select(0, rows.to(tensor.device)), self.data)
+        """The batch of these samples (int64 indices on the CPU), on the device of the tensors.
+
+        The host waits for nothing there, so that it can launch the next batch while the device has work left.
+        """
+        there: dict[torch.device, torch.Tensor] = {}
+
+        def taken(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.device not in there:
+                there[tensor.device] = _sent(rows, tensor.device)
+            return tensor.index_select(0, there[tensor.device])
+
+        return map_tensors(taken, self.data)
+
+
+def _sent(rows: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """From pageable memory a copy to a device waits until the device has come to it: for all work before."""
+    return rows.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else rows
 
 
 def obstacle(sample: Any) -> str:
