@@ -73,7 +73,8 @@ class JoinSpec(Model):
         default=30,
         ge=0,
         le=86400,
-        description="Seconds to wait for targetMembers; afterwards minMembers are enough.",
+        description="Seconds to wait for targetMembers; afterwards minMembers are enough. Members that are starting on "
+        "their nodes are waited for as long again, at most 20 s.",
     )
     cap_seconds: int = Field(
         default=600, ge=1, le=86400, description="Seconds after which the start fails if there are not minMembers."

@@ -507,6 +507,11 @@ class Hint(Message):
     expected: list[str] = Field(
         default_factory=list, max_length=4096, description="Member UIDs whose pods exist and should run."
     )
+    placed: list[str] = Field(
+        default_factory=list,
+        max_length=4096,
+        description="Those of them on a node where nothing is in their way.",
+    )
     suspend: bool = False
     give_up: str = Field(default="", max_length=64, description="Reason to stop the run for good, or empty.")
     save: str = Field(

@@ -27,7 +27,8 @@ class Opening(Suspension):
         if self.first_dial is None or (self.generation > 1 and now - self.first_dial < RECONNECT_GRACE_SECONDS):
             return []
         ready = self.seats.in_state(SeatState.READY)
-        verdict = formation.decide(len(ready), self._target(), now - self.first_dial, self.config.join)
+        elapsed, starting = now - self.first_dial, self._starting()
+        verdict = formation.decide(len(ready), self._target(), elapsed, self.config.join, starting=starting)
         if verdict is formation.Verdict.WAIT:
             return []
         out: list[Send] = []
@@ -62,6 +63,12 @@ class Opening(Suspension):
         target = self.config.join.target_members or wanted
         refused = len({seat.place for seat in self.seats.in_state(SeatState.REFUSED)})
         return max(1, min(target, wanted) - refused)
+
+    def _starting(self) -> int:
+        """Members that have dialled and load, or that the operator sees on a node and that have not dialled yet."""
+        loading = self.seats.in_state(SeatState.JOINING)
+        placed = self.hint.placed if self.hint is not None else []
+        return len(loading) + sum(1 for uid in placed if self.seats.get(uid) is None)
 
     def _fix_signature(self, ready: list[Seat]) -> list[Send]:
         """Take the majority's model and data as the run's; refuse the others."""

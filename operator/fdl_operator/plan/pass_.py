@@ -8,6 +8,7 @@ from fdl_operator.model import (
     Action,
     CreateMember,
     EventNote,
+    PodRecord,
     SendHint,
     Snapshot,
     WriteStatus,
@@ -23,6 +24,7 @@ from fdl_operator.plan import (
     phases,
     training,
     verdict,
+    waiting,
 )
 from fdl_operator.plan.draft import DEAD, Draft
 
@@ -183,10 +185,17 @@ def _hint(draft: Draft) -> Hint | None:
         wanted_members=max(0, draft.wanted_total - len(draft.parked)),
         gone=sorted(gone),
         expected=sorted({pod.uid for pod in pods if not pod.ended} - gone),
+        placed=sorted({pod.uid for pod in pods if _comes_up(pod)} - gone),
         suspend=draft.spec.run_policy.suspend,
         give_up=draft.give_up,
         save=draft.snapshot.run.save_now,
     )
+
+
+def _comes_up(pod: PodRecord) -> bool:
+    """Whether a pod is on a node, and nothing that a person has to mend keeps it from running there."""
+    kept = pod.waiting_reason in waiting.IMAGE_PROBLEMS | waiting.CONFIG_PROBLEMS
+    return bool(pod.node) and not pod.ended and pod.deleted_at is None and not kept
 
 
 def _write(draft: Draft) -> WriteStatus | None:

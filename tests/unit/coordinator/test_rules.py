@@ -10,7 +10,7 @@ from fdl_coordinator import formation
 from fdl_coordinator.engine import Engine
 from fdl_coordinator.rendezvous import Rendezvous
 from fdl_coordinator.report import RATE_SECONDS, RATE_WINDOWS, Progress, rate, snapshot
-from tests.unit.coordinator.cohort import Cohort, run_config
+from tests.unit.coordinator.cohort import Cohort, agent_hello, rank_hello, run_config
 
 JOIN = JoinSpec(min_members=2, target_members=4, window_seconds=30, cap_seconds=60)
 
@@ -30,6 +30,46 @@ JOIN = JoinSpec(min_members=2, target_members=4, window_seconds=30, cap_seconds=
 )
 def test_formation(ready: int, elapsed: float, verdict: str) -> None:
     assert formation.decide(ready, 4, elapsed, JOIN) == verdict
+
+
+@pytest.mark.parametrize(
+    ("window", "elapsed", "starting", "verdict"),
+    [
+        (30, 30, 1, "wait"),
+        (30, 49.9, 2, "wait"),
+        (30, 50, 2, "form"),  # for a moment, not for ever
+        (30, 30, 0, "form"),  # for nobody who is only wanted
+        (5, 9.9, 1, "wait"),
+        (5, 10, 1, "form"),  # as long again at most
+        (0, 0, 1, "form"),  # who wants no wait has none
+        (50, 60, 1, "form"),  # nor is the cap exceeded
+    ],
+)
+def test_members_that_are_starting_are_waited_for_a_moment_longer(
+    window: int, elapsed: float, starting: int, verdict: str
+) -> None:
+    join = JoinSpec(min_members=1, window_seconds=window, cap_seconds=60)
+    assert formation.decide(1, 3, elapsed, join, starting=starting) == verdict
+    assert formation.decide(3, 3, elapsed, join, starting=starting) == "form", "with all there is nothing to wait for"
+    assert formation.decide(1, 1, 0, join, starting=starting) == "form", "nor with the one that is wanted"
+
+
+def test_who_is_loading_or_on_a_node_is_starting_and_who_has_no_node_is_not() -> None:
+    cohort = Cohort(run_config(join=JoinSpec(min_members=1)))
+    placed = ["m0.1", "m2.1"]
+    expected = [*placed, "m1.1", "m3.1"]
+    cohort.deliver(cohort.engine.hinted(wire.Hint(wanted_members=4, expected=expected, placed=placed), cohort.now))
+    cohort.dial(0)
+    loading = agent_hello(1)
+    cohort.deliver(cohort.engine.agent_hello(loading, cohort.now))
+    assert cohort.engine._starting() == 2
+    cohort.pass_time(31)
+    assert cohort.engine.epochs.current is None
+    cohort.deliver(cohort.engine.rank_hello(rank_hello(loading), cohort.now))
+    assert cohort.engine._starting() == 1
+    cohort.dial(2)
+    current = cohort.engine.epochs.current
+    assert current is not None and len(current.members) == 3, "and not for the one without a node"
 
 
 def test_a_target_below_the_minimum_does_not_start_without_a_quorum() -> None:

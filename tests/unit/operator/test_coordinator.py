@@ -1,9 +1,13 @@
 """The coordinator is replaced at once, and trainers are not touched for it."""
 
 import dataclasses
+from typing import Any
+
+import pytest
 
 from fdl_api.wire import Outcome
 from fdl_operator.model import OFF_DEVICES, ApplyObject, CreateCoordinator, DeletePod, ObjectKind
+from tests.unit.nodes import T0
 
 from .builders import World, is_wake, member_name, node, only
 
@@ -97,6 +101,27 @@ def test_hints_tell_who_is_expected_and_who_is_gone() -> None:
     assert sorted(sent.expected) == sorted(
         pod.uid for pod in world.pods.values() if pod.role == "member" and not pod.ended
     )
+
+
+@pytest.mark.parametrize(
+    ("second", "comes_up"),
+    [
+        ({"node": "n2"}, True),
+        ({"node": "n2", "waiting_reason": "ContainerCreating"}, True),
+        ({}, False),
+        ({"node": "n2", "waiting_reason": "ImagePullBackOff"}, False),
+        ({"node": "n2", "waiting_reason": "CreateContainerConfigError"}, False),
+        ({"node": "n2", "deleted_at": T0}, False),
+    ],
+)
+def test_hints_tell_who_is_on_a_node_and_may_be_ready_soon(second: dict[str, Any], comes_up: bool) -> None:
+    world = World()
+    world.settle()
+    first, other = member_name(0, 1), member_name(1, 1)
+    world.running("run-coordinator-1").running(first).change(other, **second).settle()
+    sent = world.stream.sent
+    assert sent is not None and set(sent.placed) <= set(sent.expected)
+    assert sent.placed == sorted(world.pods[name].uid for name in ([first, other] if comes_up else [first]))
 
 
 def test_a_death_is_told_before_anything_is_written() -> None:
