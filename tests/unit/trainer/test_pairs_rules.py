@@ -6,7 +6,7 @@ from fdl_api.run import Mode
 from fdl_api.wire import Epoch, EpochCause, EpochMember, Reach
 from fdl_trainer.interfaces import ipv4_addresses
 from fdl_trainer.pairs import group_address, proof
-from fdl_trainer.pairs.interface import nccl_interfaces
+from fdl_trainer.pairs.interface import keeps_to_itself, nccl_interfaces
 from fdl_trainer.pairs.tester import due
 
 NAMES = ["lo", "eth0", "eth1", "ib0", "docker0"]
@@ -83,6 +83,48 @@ def test_the_address_is_that_of_the_interface_that_the_mode_uses() -> None:
     assert group_address(Mode.CPU_CADENCE, "192.0.2.1", nccl) == "192.0.2.1", "Gloo does not read NCCL's variable"
     assert group_address(Mode.NCCL_CADENCE, "192.0.2.1", {}) == "192.0.2.1"
     assert group_address(Mode.CPU_SYNC, "192.0.2.1", {"GLOO_SOCKET_IFNAME": "no-such-if0"}) == "192.0.2.1"
+
+
+def test_a_rank_whose_variable_leaves_out_its_own_interface_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    everything = ",".join(name for name in ipv4_addresses() if name != "lo")
+    with caplog.at_level("WARNING"):
+        assert group_address(Mode.NCCL_CADENCE, "127.0.0.1", {"NCCL_SOCKET_IFNAME": "=lo"}) == "127.0.0.1"
+        assert not caplog.records, "a member that is reached at its loopback"
+        left_out = {"NCCL_SOCKET_IFNAME": f"^={everything}"}
+        assert group_address(Mode.NCCL_CADENCE, "192.0.2.1", left_out) == "127.0.0.1"
+    (record,) = caplog.records
+    assert "leaves out the interface of 192.0.2.1" in record.getMessage() and "the loopback" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("address", "reach", "own", "lost"),
+    [
+        ("192.0.2.1", "127.0.0.1", "192.0.2.2", True),
+        ("fd00::1", "::1", "fd00::2", True),
+        ("192.0.2.1", "127.0.0.1", "192.0.2.1", False),
+        ("127.0.0.1", "127.0.0.1", "192.0.2.1", False),
+        ("192.0.2.1", "192.0.2.9", "192.0.2.2", False),
+        ("run-a-0", "127.0.0.1", "run-a-1", True),
+        ("192.0.2.1", "rank.example", "192.0.2.2", False),
+    ],
+    ids=[
+        "another machine",
+        "version 6",
+        "one machine",
+        "all at the loopback",
+        "another interface",
+        "names",
+        "no number",
+    ],
+)
+def test_a_rank_that_says_its_loopback_is_not_dialled_by_another_machine(
+    address: str, reach: str, own: str, lost: bool
+) -> None:
+    """The dialler would reach itself: refused at best, and somebody else's answer at worst."""
+    rank = EpochMember(uid="b/0", member="b", address=address, cohort="a", reach=Reach(address=reach, port=7000))
+    why = keeps_to_itself(rank, own)
+    assert bool(why) is lost and (not lost or "NCCL_SOCKET_IFNAME" in why)
+    assert len(why) <= 200
 
 
 def test_a_proof_is_of_one_run_one_rank_one_end_and_one_connection() -> None:

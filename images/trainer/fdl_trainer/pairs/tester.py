@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fdl_api import wire
 from fdl_trainer.pairs import exchange
+from fdl_trainer.pairs.interface import keeps_to_itself
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ class Pairs:
         if not members:
             return None
         try:
-            found = self._do(self._dial_all(members), 2 * TEST_SECONDS)
+            own = next(member.address for member in epoch.members if member.uid == self._uid)
+            found = self._do(self._dial_all(members, own), 2 * TEST_SECONDS)
         except TimeoutError:
             log.warning("epoch %d: the ways to %d ranks were not tested in time", epoch.epoch, len(members))
             return None
@@ -126,12 +128,14 @@ class Pairs:
         finally:
             self._serving -= 1
 
-    async def _dial_all(self, members: Sequence[wire.EpochMember]) -> dict[str, wire.BrokenPair | None]:
+    async def _dial_all(self, members: Sequence[wire.EpochMember], own: str) -> dict[str, wire.BrokenPair | None]:
         """What each test that ended in time found, by UID."""
         turn = asyncio.Semaphore(AT_ONCE)
 
         async def one(member: wire.EpochMember) -> wire.BrokenPair | None:
             assert member.reach is not None
+            if why := keeps_to_itself(member, own):
+                return wire.BrokenPair(peer=member.uid, fault=wire.PairFault.NO_ROUTE, detail=why)
             async with turn:
                 return await exchange.dial(self._key, member.uid, member.reach)
 
