@@ -5,11 +5,26 @@ no more than this.
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import ConfigDict, Field
 
-from fdl_api.model import DNS_LABEL, Image, LabelKey, LabelValue, Model, ObjectName, Rule, Vendor, list_map
+from fdl_api.model import (
+    DNS_LABEL,
+    Image,
+    LabelKey,
+    LabelValue,
+    Model,
+    ObjectName,
+    Rule,
+    Vendor,
+    image_rule,
+    list_map,
+)
+
+NVIDIA_ARCH: Final = "^(sm|compute)_[0-9]{2,3}[af]?$"
+AMD_ARCH: Final = "^gfx[0-9]{1,3}[0-9a-f]{2}$"
+"""What :func:`fdl_api.coverage.parse` takes for an architecture."""
 
 Arch = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9_]+$")]
 """Device architecture as torch names it, e.g. ``sm_90`` or ``gfx942``."""
@@ -18,7 +33,10 @@ Arch = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9_]+$"
 class NcclBridge(Model):
     """A library that is preloaded on nodes where the variant's own has another version than the cohort runs."""
 
-    image: Image = Field(description="Image that holds the library and a program cp, which an init container runs.")
+    image: Image = Field(
+        json_schema_extra=image_rule("spec.variants[].ncclBridge.image"),
+        description="Image that holds the library and a program cp, which an init container runs.",
+    )
     version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)*$")] = Field(
         description="Version of the library in it, e.g. 2.27.3. Members that load another major.minor are refused."
     )
@@ -44,9 +62,9 @@ class Variant(Model):
             field_path=".archs",
         ),
         Rule(
-            "!has(self.archs) || self.archs.all(a, self.vendor == 'amd' ? a.startsWith('gfx') : a.startsWith('sm_'))",
-            "spec.variants[].archs: names start with sm_ for vendor nvidia and with gfx for vendor amd; "
-            "correct archs or vendor",
+            f"!has(self.archs) || self.archs.all(a, a.matches(self.vendor == 'amd' ? '{AMD_ARCH}' : '{NVIDIA_ARCH}'))",
+            "spec.variants[].archs: names are as torch.cuda.get_arch_list() has them, such as sm_90 and compute_90 for "
+            "vendor nvidia and gfx942 for vendor amd; correct archs or vendor",
             field_path=".archs",
         ),
         Rule(
@@ -61,7 +79,9 @@ class Variant(Model):
         description="Name of the variant, as in FdlRun spec.cohorts[].variant and in node labels."
     )
     vendor: Vendor = Field(description="Vendor of the devices that it computes on; cpu for none.")
-    image: Image = Field(description="Image with fdl_trainer and this torch.")
+    image: Image = Field(
+        json_schema_extra=image_rule("spec.variants[].image"), description="Image with fdl_trainer and this torch."
+    )
     archs: tuple[Arch, ...] = Field(
         default=(), max_length=64, description="Device architectures that its torch has kernels for; none for cpu."
     )

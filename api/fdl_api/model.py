@@ -109,8 +109,30 @@ QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 """Name of a namespaced object such as a claim or a ConfigMap."""
 
+_COMPONENT: Final = "[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*"
+IMAGE: Final = (
+    "^(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[[][0-9A-Fa-f:]+[]])(:[0-9]{1,5})?/)?"
+    f"{_COMPONENT}(/{_COMPONENT})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@[a-z0-9+._-]+:[0-9a-fA-F]{{32,}})?$"
+)
+"""Names that a container runtime takes: registry and port, path in small letters, tag, digest."""
+
 Image = Annotated[str, Field(min_length=1, max_length=512)]
 """Name of a container image."""
+
+
+def image_rule(path: str) -> dict[str, Any]:
+    """``json_schema_extra`` of an image's field: a name that no kubelet can pull is refused.
+
+    Args:
+        path: of the field, for the sentence.
+    """
+    return rules(
+        Rule(
+            f"self.matches('{IMAGE}')",
+            f"{path}: is no name of an image, such as registry.example/team/trainer:1; correct it",
+        )
+    )
+
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 LabelValue = Annotated[str, Field(max_length=63)]

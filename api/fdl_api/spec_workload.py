@@ -17,6 +17,7 @@ from fdl_api.model import (
     Quantity,
     Rule,
     Vendor,
+    image_rule,
     list_map,
 )
 
@@ -181,6 +182,7 @@ class TrainerSpec(Model):
 
     image: Image | None = Field(
         default=None,
+        json_schema_extra=image_rule("spec.trainer.image"),
         description="Trainer image for all cohorts; that of the chosen variant when unset. "
         "It must contain fdl_trainer and a torch that fits the nodes.",
     )
@@ -294,7 +296,9 @@ class Cohort(Model):
         description="Trainer variant, a name of FdlCluster spec.variants; auto takes one that covers the devices.",
     )
     image: Image | None = Field(
-        default=None, description="Trainer image of this cohort; spec.trainer.image or the variant's when unset."
+        default=None,
+        json_schema_extra=image_rule("spec.cohorts[].image"),
+        description="Trainer image of this cohort; spec.trainer.image or the variant's when unset.",
     )
     node_selector: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, max_length=32, description="Node labels that members need besides those fdl asks for."

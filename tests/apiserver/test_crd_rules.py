@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fdl_api import crd
+from fdl_api import coverage, crd
 
 from .harness import ApiServer
 
@@ -393,7 +393,64 @@ BAD_VALUES = [
     ("spec.data.mountPath", "data", "spec.data.mountPath: Invalid value"),
 ]
 
+NO_IMAGES = (
+    "x y",
+    "team/UPPER:1",
+    "a:b:c",
+    "a@sha256:12",
+    "/a",
+    "a/",
+    "http://a/b",
+    "a:",
+    " a",
+    "a\n",
+    "-a",
+    "a//b",
+    "é",
+)
+IMAGES = (
+    "a",
+    "trainer:1",
+    "localhost:5000/a",
+    "Registry.example:5000/team/sub-team/a_b__c--d.e:V1.0_x",
+    "[fd00::1]:5000/a:1",
+    "r.example/a@sha256:" + "0a" * 32,
+    "r.example/a:1@sha256:" + "0a" * 32,
+)
+REFUSED += [
+    (f"image {name!r} of the {part}", ((path, name),), f"{told}: is no name of an image, such as")
+    for part, path, told in (
+        ("trainer", "spec.trainer.image", "spec.trainer.image"),
+        ("cohort", "spec.cohorts.0.image", "spec.cohorts[].image"),
+    )
+    for name in NO_IMAGES
+]
+
+NO_ARCHS = ("sm_", "sm_9", "sm_9000", "sm_90x", "compute_", "gfx942", "sm-90", "90")
+NO_AMD_ARCHS = ("gfx", "gfx9", "gfx9xy", "sm_90", "gfx_942")
+ARCHS = ("sm_50", "sm_90", "sm_90a", "sm_100f", "compute_90", "compute_120")
+AMD_ARCHS = ("gfx90a", "gfx942", "gfx1030", "gfx1201")
+ARCH_SENTENCE = (
+    "spec.variants[].archs: names are as torch.cuda.get_arch_list() has them, such as sm_90 and compute_90 for "
+    "vendor nvidia and gfx942 for vendor amd; correct archs or vendor"
+)
+
 CLUSTER_REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
+    *(
+        (
+            f"image {name!r}",
+            (("spec.variants.0.image", name),),
+            "spec.variants[].image: is no name of an image, such as",
+        )
+        for name in NO_IMAGES
+    ),
+    (
+        "image of a bridge",
+        (("spec.variants.2.ncclBridge.image", "x y"),),
+        "spec.variants[].ncclBridge.image: is no name of an image, such as",
+    ),
+    *((f"arch {arch}", (("spec.variants.1.archs", ["sm_80", arch]),), ARCH_SENTENCE) for arch in NO_ARCHS),
+    *((f"AMD's arch {arch}", (("spec.variants.2.archs", [arch]),), ARCH_SENTENCE) for arch in NO_AMD_ARCHS),
     (
         "name",
         (("metadata.name", "other"),),
@@ -417,7 +474,7 @@ CLUSTER_REFUSED: list[tuple[str, tuple[tuple[str, Any], ...], str]] = [
     (
         "wrong-archs",
         (("spec.variants.1.archs", ["gfx942"]),),
-        "spec.variants[].archs: names start with sm_ for vendor nvidia and with gfx",
+        ARCH_SENTENCE,
     ),
     (
         "bridge-of-cpu",
@@ -615,6 +672,25 @@ def test_a_value_of_a_cluster_out_of_bounds_is_refused_with_its_place(crds: ApiS
     answer = crds.request("POST", CLUSTERS, edited(CLUSTER, (path, value)), dryRun="All")
     assert answer.code == 422
     assert path.replace(".0.", "[0].").replace(".2.", "[2].") in answer.message
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_name_that_a_container_runtime_takes_is_taken(crds: ApiServer, namespace: str, name: str) -> None:
+    run = edited(SMALL, ("spec.trainer.image", name), ("spec.cohorts.0.image", name))
+    bridge = ("spec.variants.2.ncclBridge.image", name)
+    cluster = edited(CLUSTER, ("spec.variants.0.image", name), bridge)
+    crds.request("DELETE", f"{CLUSTERS}/default")  # an operator of an earlier test may have made it
+    for where, manifest in ((RUNS.format(namespace), run), (CLUSTERS, cluster)):
+        answer = crds.request("POST", where, manifest, dryRun="All")
+        assert (answer.code, answer.message) == (201, "")
+
+
+def test_every_architecture_that_torch_names_is_taken(crds: ApiServer) -> None:
+    crds.request("DELETE", f"{CLUSTERS}/default")
+    full = edited(CLUSTER, ("spec.variants.1.archs", [*ARCHS]), ("spec.variants.2.archs", [*AMD_ARCHS]))
+    answer = crds.request("POST", CLUSTERS, full, dryRun="All")
+    assert (answer.code, answer.message) == (201, "")
+    assert all(coverage.parse(arch) for arch in (*ARCHS, *AMD_ARCHS))
 
 
 @pytest.fixture(scope="module")
