@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -20,7 +21,7 @@ from fdl_cli.images.command import ensure_images
 from fdl_cli.local import Cluster
 from fdl_cli.local.nodespec import parse_node
 from tests.e2e.support import build, fleet
-from tests.e2e.support.kube import Kube
+from tests.e2e.support.kube import Kube, until
 
 NODES = (
     "name=fast,cpu=0.8",
@@ -132,6 +133,16 @@ def namespace(request: pytest.FixtureRequest, world: World, make_namespace: Call
     if report is not None:
         report.sections.append((f"runs in {name}", _diagnose(world.kube, name)))
     world.kube.delete_all(name)
+
+
+@pytest.fixture
+def spec(kube: Kube) -> Iterator[dict[str, Any]]:
+    """The spec of FdlCluster/default, put back afterwards."""
+    before: dict[str, Any] = fleet.read(kube)["spec"]
+    yield before
+    until("there is an FdlCluster", lambda: bool(fleet.read(kube)), 60)
+    fleet.replace(kube, before)
+    fleet.probe_now(kube, *fleet.NODES)
 
 
 _FAILED: pytest.StashKey[pytest.TestReport] = pytest.StashKey()

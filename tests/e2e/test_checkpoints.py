@@ -2,15 +2,11 @@
 
 import contextlib
 import json
-import re
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fdl_cli.local import Cluster
-from tests.e2e.support import build, evidence
+from tests.e2e.support import build, evidence, nodes
 from tests.e2e.support.kube import Kube, condition, phase_of, training, until
 
 EPOCHS = 60
@@ -81,7 +77,8 @@ def test_no_checkpoint_is_left_and_the_run_refuses_to_start_afresh(
 
 def test_a_full_volume_costs_no_training(kube: Kube, cluster: Cluster, namespace: str) -> None:
     """No checkpoint fits: the condition says so while training goes on, and space makes it well again."""
-    with small_volume(kube, cluster, namespace, "small", node="fast", size="100k") as remount:
+    path = f"/var/lib/fdl-small/{namespace}"
+    with nodes.disk(cluster, "fast", path, "100k") as disk, nodes.claim(kube, namespace, "small", path):
         cohort = {**build.cpu_cohort("full", 1), "nodeSelector": {"kubernetes.io/hostname": "fast"}}
         kube.create(
             namespace,
@@ -98,52 +95,7 @@ def test_a_full_volume_costs_no_training(kube: Kube, cluster: Cluster, namespace
         assert "CheckpointVolumeFull" in json.dumps(run["status"]), run["status"]
         window = training(run)["window"]
         kube.wait_window(namespace, "full", window + 5, seconds=60)
-        remount("50m")
+        disk.resize("50m")
         run = kube.wait_phase(namespace, "full", "Succeeded", seconds=240)
         assert training(run)["checkpoint"]["final"]
         assert condition(run, "CheckpointDurable")["status"] == "True"
-
-
-@contextmanager
-def small_volume(kube: Kube, cluster: Cluster, namespace: str, name: str, *, node: str, size: str) -> Iterator[Any]:
-    """A claim of a memory file system of ``size``, mounted on one node only; yields a function that resizes it."""
-    inside = f"/var/lib/fdl-small/{namespace}"
-    holder = re.match(r"/proc/(\d+)/root", str(cluster.node_path(node, "/")))
-    assert holder is not None
-    enter = ["nsenter", f"--mount=/proc/{holder[1]}/ns/mnt"]
-
-    def run(*command: str) -> None:
-        subprocess.run([*enter, *command], check=True, timeout=20, capture_output=True)
-
-    def remount(new: str) -> None:
-        run("mount", "-o", f"remount,size={new}", inside)
-
-    run("mkdir", "-p", inside)
-    run("mount", "-t", "tmpfs", "-o", f"size={size},mode=0777", "tmpfs", inside)
-    volume = f"{namespace}-{name}"
-    spec = {
-        "capacity": {"storage": "1Mi"},
-        "accessModes": ["ReadWriteOnce"],
-        "persistentVolumeReclaimPolicy": "Retain",
-        "storageClassName": "",
-        "hostPath": {"path": inside},
-        "claimRef": {"namespace": namespace, "name": name},
-    }
-    kube.core.create_persistent_volume({"metadata": {"name": volume}, "spec": spec})
-    claim = {
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "",
-            "volumeName": volume,
-            "resources": {"requests": {"storage": "1Mi"}},
-        },
-    }
-    kube.core.create_namespaced_persistent_volume_claim(namespace, claim)
-    try:
-        yield remount
-    finally:
-        kube.delete_all(namespace)
-        until("no pod uses the volume", lambda: not kube.core.list_namespaced_pod(namespace).items, 60)
-        kube.core.delete_persistent_volume(volume)
-        run("umount", inside)

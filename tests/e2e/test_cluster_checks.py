@@ -9,37 +9,15 @@ from typing import Any
 import pytest
 
 from fdl_api import labels
-from fdl_api.checks import CHECKS
 from fdl_cli.local import Cluster
 from fdl_cli.local.nodespec import parse_node
 from tests.e2e.support import build, faults, fleet
+from tests.e2e.support.fleet import label, remedy
 from tests.e2e.support.kube import Kube, members, training, until
 
 GREEN, RED = "name=green,nvidia=2:sm_90", "name=red,amd=1:gfx942"
-NODES = ("fast", "medium", "slow", "green", "red")
 LIBRARY = "/run/fdl/driver/nvidia/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 TOPOLOGY = "/run/fdl/driver/amd/sys/class/kfd/kfd/topology/nodes/1/properties"
-
-
-def remedy(check: str, reason: str) -> str:
-    """What the catalogue says is to be done about a finding."""
-    return next(f.remedy for info in CHECKS if info.name == check for f in info.findings if f.reason == reason)
-
-
-def label(kube: Kube, node: str, key: str) -> str | None:
-    """A label of a node."""
-    found: str | None = kube.core.read_node(node).metadata.labels.get(key)
-    return found
-
-
-@pytest.fixture
-def spec(kube: Kube) -> Iterator[dict[str, Any]]:
-    """The spec of FdlCluster/default, put back afterwards."""
-    before: dict[str, Any] = fleet.read(kube)["spec"]
-    yield before
-    until("there is an FdlCluster", lambda: bool(fleet.read(kube)), 60)
-    fleet.replace(kube, before)
-    fleet.probe_now(kube, *NODES)
 
 
 def test_a_checkpoint_volume_that_one_node_cannot_write_keeps_members_off(kube: Kube, cluster: Cluster) -> None:
@@ -64,7 +42,7 @@ def test_a_checkpoint_volume_that_one_node_cannot_write_keeps_members_off(kube: 
     assert label(kube, "medium", labels.READY) == "true"
     told = fleet.fdl(cluster, "probe", "--json")
     assert told.returncode == 0, told.stdout
-    assert json.loads(told.stdout)["nodesReady"] == len(NODES)
+    assert json.loads(told.stdout)["nodesReady"] == len(fleet.NODES)
 
 
 def test_a_stale_copy_of_the_shared_volume_on_one_node_is_named(kube: Kube, cluster: Cluster) -> None:
@@ -128,7 +106,7 @@ def test_a_driver_that_cannot_be_used_takes_its_labels_away(
     with broken(cluster.node_path(node, path)):
         fleet.probe_now(kube, node)
         found = fleet.wait_problem(kube, node, "gpu-driver", words)
-        assert found["message"].startswith("driver-not-ready: ")
+        assert found["message"].startswith(f"{vendor}: driver-not-ready: ")
         assert (found["severity"], found["remedy"]) == ("warning", remedy("gpu-driver", reason))
         assert label(kube, node, key) is None
         assert fleet.row(kube, node)["devices"] == 0
@@ -197,7 +175,7 @@ def test_nodes_of_one_vendor_with_different_nccl(
     fleet.patch(kube, {"variants": [*spec["variants"], old], "fabric": {"groups": [group]}})
     cluster.node_set(parse_node("name=red,nvidia=2:sm_75"))
     try:
-        fleet.probe_now(kube, *NODES)
+        fleet.probe_now(kube, *fleet.NODES)
         found = fleet.wait_condition(kube, "NCCLConsistent", "False")
         assert found["reason"] == "VersionSkew"
         assert "2.27 (cuda-old) on red; 2.28 (cuda) on green" in found["message"]
@@ -224,7 +202,7 @@ def test_nodes_of_one_vendor_with_different_nccl(
     finally:
         cluster.node_set(parse_node(RED))
     fleet.replace(kube, spec)
-    fleet.probe_now(kube, *NODES)
+    fleet.probe_now(kube, *fleet.NODES)
     fleet.wait_condition(kube, "NCCLConsistent", "True")
 
 

@@ -12,12 +12,14 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 
 from fdl_api import labels
+from fdl_api.checks import CHECKS
 from fdl_cli.demo import setup
 from fdl_cli.local import Cluster
 from tests.e2e.support import build
 from tests.e2e.support.kube import Kube, until
 
 CLUSTERS = ("fdl.dev", "v1alpha1", "fdlclusters", "default")
+NODES = ("fast", "medium", "slow", "green", "red")
 PROBED = "probed"
 """Claim of the volume that all probers mount: with the file that they should see alike, and for checkpoints."""
 SENTINEL = "sentinel"
@@ -46,15 +48,20 @@ def make_volume(cluster: Cluster, kube: Kube) -> None:
             if error.status != 409:
                 raise
 
-    def volume() -> str:
-        claim = kube.core.read_namespaced_persistent_volume_claim(PROBED, setup.SYSTEM)
-        return str(claim.spec.volume_name) if claim.status.phase == "Bound" else ""
+    def bound() -> bool:
+        return bool(kube.core.read_namespaced_persistent_volume_claim(PROBED, setup.SYSTEM).status.phase == "Bound")
 
-    until("the probers' claim is bound", lambda: volume() != "", 60)
-    persistent = kube.core.read_persistent_volume(volume())
-    folder = Path((persistent.spec.host_path or persistent.spec.local).path)
+    until("the probers' claim is bound", bound, 60)
+    folder = Path(volume_path(kube))
     folder.chmod(0o777)
     (folder / SENTINEL).write_text("all nodes see this\n")
+
+
+def volume_path(kube: Kube) -> str:
+    """Where the probers' volume is, on each node and on this machine."""
+    claim = kube.core.read_namespaced_persistent_volume_claim(PROBED, setup.SYSTEM)
+    persistent = kube.core.read_persistent_volume(claim.spec.volume_name)
+    return str((persistent.spec.host_path or persistent.spec.local).path)
 
 
 # -- what the cluster says -------------------------------------------------------------------------------
@@ -79,6 +86,17 @@ def row(kube: Kube, node: str) -> dict[str, Any]:
 def problem(kube: Kube, node: str, check: str) -> dict[str, Any]:
     """What a check found on a node, as the status says it; empty for nothing."""
     return next((each for each in row(kube, node).get("problems", []) if each["check"] == check), {})
+
+
+def remedy(check: str, reason: str) -> str:
+    """What the catalogue says is to be done about a finding."""
+    return next(f.remedy for info in CHECKS if info.name == check for f in info.findings if f.reason == reason)
+
+
+def label(kube: Kube, node: str, key: str) -> str | None:
+    """A label of a node."""
+    found: str | None = kube.core.read_node(node).metadata.labels.get(key)
+    return found
 
 
 def wait_problem(kube: Kube, node: str, check: str, words: str, seconds: float = 45.0) -> dict[str, Any]:
@@ -148,17 +166,40 @@ def fdl(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
 # -- faults ----------------------------------------------------------------------------------------------
 
 
-def prober_pid(cluster: Cluster, kube: Kube, node: str) -> int:
-    """A process of a node's prober."""
+def probers(kube: Kube, node: str) -> list[str]:
+    """Names of a node's prober pods that run and are not on their way out."""
     selector = f"{labels.ROLE}={labels.ROLE_PROBER}"
     pods = kube.core.list_namespaced_pod(
         setup.SYSTEM, label_selector=selector, field_selector=f"spec.nodeName={node},status.phase=Running"
     ).items
-    alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+    return [str(pod.metadata.name) for pod in pods if pod.metadata.deletion_timestamp is None]
+
+
+def prober_pid(cluster: Cluster, kube: Kube, node: str) -> int:
+    """The first process of a node's prober. It has others, which look at a driver or a volume and end."""
+    alive = probers(kube, node)
     assert alive, f"{node} has no prober"
-    pids = cluster.node_pids(setup.SYSTEM, alive[0].metadata.name)
-    assert pids, f"{alive[0].metadata.name} has no process"
+    pids = [pid for pid in cluster.node_pids(setup.SYSTEM, alive[0]) if _is_first(pid)]
+    assert pids, f"{alive[0]} has no process"
     return pids[0]
+
+
+def _is_first(pid: int) -> bool:
+    """Whether a process has number 1 in its own namespace."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # it has ended meanwhile
+        return False
+    numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+    return numbers[-1:] == ["1"]
+
+
+def restart_prober(kube: Kube, node: str) -> None:
+    """Have a node's prober replaced by one that finds mounts and network as they are now."""
+    before = probers(kube, node)
+    for name in before:
+        kube.delete_pod(setup.SYSTEM, name, grace=0)
+    until(f"{node} has another prober", lambda: bool(set(probers(kube, node)) - set(before)), 60)
 
 
 @contextmanager
@@ -183,7 +224,7 @@ def stale(pid: int, path: str, content: str) -> Iterator[None]:
 
 
 class Interface:
-    """A network interface of a pod, besides the one that it has: one end of a pair that lies in the pod whole.
+    """A network interface of a pod: the one that it has, or one more, one end of a pair that lies in the pod whole.
 
     Args:
         pid: a process of the pod.
@@ -204,6 +245,16 @@ class Interface:
     def up(self) -> None:
         """The interface works."""
         self._ip("link", "set", self._name, "up")
+
+    @contextmanager
+    def mtu(self, size: int) -> Iterator[None]:
+        """It takes packets of another size, in bytes, for a while."""
+        before = int(Path(f"/proc/{self._pid}/root/sys/class/net/{self._name}/mtu").read_text())
+        self._ip("link", "set", self._name, "mtu", str(size))
+        try:
+            yield
+        finally:
+            self._ip("link", "set", self._name, "mtu", str(before))
 
     def unplug(self) -> None:
         """The interface is gone."""
