@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from fdl_api import labels, reading
 from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
+from fdl_api.cluster_nodes import mark
 from fdl_api.model import first_problem
 from fdl_api.names import TRAINER_CONTAINER
 from fdl_api.run import FdlRunSpec, FdlRunStatus
@@ -134,6 +135,7 @@ def cluster_record(item: dict[str, Any]) -> ClusterRecord:
         spec=spec.value,
         status=status.value,
         unknown=tuple(f"spec.{path}" for path in spec.left_out),
+        mark=mark(item.get("spec") or {}),
     )
 
 

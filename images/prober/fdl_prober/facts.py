@@ -132,6 +132,10 @@ def fingerprints(devices: Sequence[Device], drivers: Mapping[str, Driver], host:
     return found
 
 
+def _on_cpu(variant: Variant) -> bool:
+    return variant.vendor == "cpu"
+
+
 def known_kernels(variant: Variant, deep: DeepResult | None) -> Kernels:
     """What a variant covers: by its own torch's word where a deep check has it, else as the FdlCluster says."""
     told = spoken(deep)
@@ -207,6 +211,9 @@ def gather(
     drivers = {vendor: driver for vendor, driver in drivers.items() if driver.state != "absent"}
     own = fingerprints(devices, drivers, seen.host)
     images = {variant.name: variant for variant in variants}
+    if "host" in seen.silent:  # what could not be looked at has not changed for that
+        known_cpu = (result.fingerprint for name, result in deep.items() if name in images and _on_cpu(images[name]))
+        own["cpu"] = next(known_cpu, own["cpu"])
     valid = {
         name: result
         for name, result in deep.items()

@@ -39,6 +39,8 @@ class ClusterRecord:
     status: FdlClusterStatus
     unknown: tuple[str, ...] = ()
     """What of the spec this release does not know, and goes on without."""
+    mark: str = ""
+    """What reports say that were made by this spec; empty when it is not known."""
 
     def is_newer_than(self, other: "ClusterRecord") -> bool:
         """Whether this is another object, or a later version of the same one."""
@@ -88,6 +90,7 @@ def describe(
             cluster.generation,
             now,
             policies=policies or {},
+            mark=cluster.mark,
         ),
         summary=ClusterSummary(nodes=f"{counts.ready}/{counts.total}", devices=_devices(probed)),
         counts=counts,

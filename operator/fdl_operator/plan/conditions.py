@@ -33,6 +33,7 @@ def judge(
     now: float,
     *,
     policies: Mapping[str, bool],
+    mark: str = "",
 ) -> tuple[Condition, ...]:
     """All conditions, in their fixed order.
 
@@ -43,12 +44,13 @@ def judge(
         generation: metadata.generation of the spec.
         now: seconds since 1970.
         policies: nodes on which a NetworkPolicy was tried since this operator began, with whether it was in force.
+        mark: what reports say that were made by this spec; empty when it is not known.
     """
     before = {condition.type: condition for condition in old}
     findings = {
         ClusterCondition.NODES_READY: nodes_ready(seen),
         ClusterCondition.NCCL_CONSISTENT: nccl_consistent(spec, seen),
-        ClusterCondition.VARIANT_COVERAGE: variant_coverage(spec, seen),
+        ClusterCondition.VARIANT_COVERAGE: variant_coverage(spec, seen, mark),
         ClusterCondition.SHARED_VOLUME_CONSISTENT: shared_volume_consistent(seen),
         ClusterCondition.FABRIC_KNOWN: fabric_known(spec, seen),
         ClusterCondition.CLOCKS_AGREE: clocks_agree(seen),
@@ -145,7 +147,7 @@ def _versions(spec: FdlClusterSpec, each: Seen, vendor: str) -> dict[str, str]:
     return found
 
 
-def variant_coverage(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
+def variant_coverage(spec: FdlClusterSpec, seen: Sequence[Seen], mark: str = "") -> Finding:
     """Whether each node has a variant for what it computes on, and the fewest variants that do it for all."""
     if not seen:
         return Finding(None, ClusterReason.NO_REPORTS, "no node has a report")
@@ -156,7 +158,7 @@ def variant_coverage(spec: FdlClusterSpec, seen: Sequence[Seen]) -> Finding:
         names = tuple(variant.name for variant in _covering(spec, each, vendor))
         if names:
             covering.append(names)
-        elif not _judged(spec, each, vendor):
+        elif not _judged(spec, each, vendor, mark):
             waiting.append(each.row.name)
         else:
             archs = ", ".join(arch for arch in each.row.archs) if vendor != "cpu" else "no device"
@@ -180,8 +182,13 @@ def _parts_of(seen: Sequence[Seen]) -> Iterator[tuple[Seen, str]]:
             yield each, vendor
 
 
-def _judged(spec: FdlClusterSpec, each: Seen, vendor: str) -> bool:
-    """Whether the node's prober has said something about every variant of a vendor (or there is none to judge)."""
+def _judged(spec: FdlClusterSpec, each: Seen, vendor: str, mark: str) -> bool:
+    """Whether the node's prober has said something about every variant of a vendor (or there is none to judge), and by
+    the spec as it is now.
+    """
+    judged_by = each.report.judged_by if each.report is not None else ""
+    if judged_by and mark and judged_by != mark:
+        return False
     return all(
         labels.variant(variant.name) in each.node.labels for variant in spec.variants if variant.vendor == vendor
     )

@@ -146,6 +146,19 @@ class TestVariantCoverage:
         found = said("VariantCoverage", gpu("a"))
         assert (found.status, found.reason) == ("Unknown", "NotJudgedYet") and "on a yet. Wait" in found.message
 
+    @pytest.mark.parametrize(
+        ("judged_by", "age", "status"),
+        [("now", 10, "False"), ("before", 10, "Unknown"), ("", 10, "False"), ("before", 5000, "False")],
+    )
+    def test_a_gap_of_the_variants_before_the_change_is_none_yet(self, judged_by: str, age: float, status: str) -> None:
+        parsed = FdlClusterSpec.model_validate({"variants": VARIANTS[:2]})
+        time = datetime.datetime.fromtimestamp(T0 - age, datetime.UTC)
+        report = Report(node="a", time=time, ready=True, judged_by=judged_by)
+        node = node_of(report, gpu_vendor="nvidia", count__nvidia="2", variant__cuda="gap")
+        found = describe(ClusterRecord("default", "u", 1, "1", parsed, FdlClusterStatus(), mark="now"), [node], T0)
+        (told,) = (each for each in found.conditions if each.type == "VariantCoverage")
+        assert told.status == status and (status == "False" or told.reason == "NotJudgedYet")
+
     def test_a_vendor_without_any_variant_is_a_gap(self) -> None:
         assert said("VariantCoverage", gpu("m", vendor="amd"), variants=VARIANTS[:2]).status == "False"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fdl_api.report import DeepDevice, Report
+from fdl_api.report import DeepDevice, Host, Report
 from fdl_api.report import parse as parse_report
 from fdl_prober import decide
 from fdl_prober.facts import Facts
 from fdl_prober.observe import Observation
 
-from .stories import ALL, CPU, CUDA, NOW, OLD_CUDA, ROCM, amd, facts, nvidia, result, seen
+from .stories import ALL, CPU, CUDA, HOST, NOW, OLD_CUDA, ROCM, amd, facts, nvidia, result, seen
 
 
 def labels(found: Facts) -> dict[str, str]:
@@ -265,3 +265,14 @@ def test_members_on_the_processor_use_no_nccl_even_where_their_torch_has_one() -
     found = labels(facts(deep={"cpu": good.model_copy(update={"facts": own})}))
     assert found["variant.cpu"] == "verified"
     assert not any(key.startswith("nccl") for key in found)
+
+
+def test_a_look_at_the_machine_that_hangs_takes_no_proof_away() -> None:
+    done = {"cpu": result(decide.report(facts(), NOW), CPU)}
+    before, _ = decide.desired(facts(deep=done), NOW)
+    stuck = facts(seen(host=Host(), silent={"host": "it did not end within 10 s"}), deep=done)
+    after, report = decide.desired(stuck, NOW)
+    assert before["fdl.dev/variant.cpu"] == after["fdl.dev/variant.cpu"] == "verified"
+    assert not report.deep_wanted
+    other = facts(seen(host=HOST.model_copy(update={"cpus": 16})), deep=done)
+    assert decide.desired(other, NOW)[0]["fdl.dev/variant.cpu"] == "covers", "another machine is another matter"
