@@ -7,7 +7,7 @@ k_8 = 1.42). A rank that stops when its next batch would end past the window's e
 it did not train is leased anew. Its true count is in the tail, so that the average's weights are right.
 
 A rank whose last sample was far off may have a new speed, of which only the next sample makes sure. Until then it stops
-by time as well, and if it seems faster (and was steady so far) it is given what it could do then. So the window that is
+by time as well, and if it seems faster by a sample that stands out it is given what it could do then. So the window that is
 planned from the first sample after a change of speed is shared well already. With overlap a window is trained after the
 plan of the next one is made: who was given more than that plan would give it stops by time, too.
 """
@@ -15,7 +15,7 @@ plan of the next one is made: who was given more than that plan would give it st
 import math
 from collections.abc import Mapping
 
-from fdl_trainer.elche.speed import RankSpeed, is_steady
+from fdl_trainer.elche.speed import RankSpeed, stands_out
 
 JITTERY = 0.05
 """Spread of the samples, ``(max - min) / mean``, from which a rank stops by time."""
@@ -49,7 +49,7 @@ def lease(speed: RankSpeed, quota: int, *, bounded: bool = False) -> int:
     """
     if not quota or not is_jittery(speed):
         return quota
-    told = speed.suspect > 0.0 and is_steady(speed) and not bounded
+    told = speed.suspect > 0.0 and stands_out(speed, speed.suspect) and not bounded
     faster = speed.ms_per_batch / speed.suspect if told else 1.0
     return quota + math.ceil((min(max(faster, 1.0 + MORE), MOST) - 1.0) * quota)
 

@@ -22,6 +22,9 @@ STEP_CHANGE = 0.2
 """Relative distance from the mean at which a sample is suspect; two in one direction are a change of speed."""
 ALIKE = 0.1
 """Relative distance within which samples are of one speed."""
+FAR, TELLING = 3.0, 4
+"""How far a sample stands out of noise: its ratio to the mean, beyond 1, in such of the accepted samples' extremes; and
+how many they must be to tell. Of five normal samples the extremes are 2.3 standard deviations apart on average."""
 EMPTY_LIMIT = 5
 """Empty windows in a row after which a rank's speed is no longer known."""
 
@@ -112,9 +115,17 @@ def learn(known: RankSpeed, batches: int, sample_ms: float) -> RankSpeed:
     return _push(known, sample_ms) if sample_ms > 0.0 else known
 
 
-def is_steady(known: RankSpeed) -> bool:
-    """Whether a rank's accepted samples are of one speed, so that one far from them tells of more than noise."""
-    return not known.ring or max(known.ring) - min(known.ring) <= ALIKE * known.ms_per_batch
+def stands_out(known: RankSpeed, sample_ms: float) -> bool:
+    """Whether a sample that is off by more than :data:`STEP_CHANGE` is further off than noise explains.
+
+    It is where the accepted samples are of one speed, or lie far closer to each other than to it. Ratios are compared,
+    so that faster and slower count alike. The ratio of the extremes of a few samples says too little.
+    """
+    usual, ring = known.ms_per_batch, known.ring
+    if not ring or max(ring) - min(ring) <= ALIKE * usual:
+        return True
+    ratio = max(sample_ms / usual, usual / sample_ms)
+    return len(ring) >= TELLING and ratio - 1.0 >= FAR * (max(ring) / min(ring) - 1.0)
 
 
 def _push(known: RankSpeed, sample_ms: float) -> RankSpeed:
@@ -127,7 +138,9 @@ def _push(known: RankSpeed, sample_ms: float) -> RankSpeed:
     if (known.suspect > usual) == (sample_ms > usual):
         # Where the second goes further, the speed has changed within the first one's window, which tells of neither.
         further = abs(sample_ms - usual) > abs(known.suspect - usual) + ALIKE * sample_ms
-        within = further and is_steady(known)
+        within = further and stands_out(known, sample_ms)
         return replace(known, ring=(sample_ms,) if within else (known.suspect, sample_ms), suspect=0.0)
+    if stands_out(known, sample_ms) and not stands_out(known, known.suspect):
+        return replace(known, ring=(*known.ring, known.suspect)[-RING:], suspect=sample_ms)
     # One above and one below are jitter, which the mean has to see.
     return replace(known, ring=(*known.ring, known.suspect, sample_ms)[-RING:], suspect=0.0)

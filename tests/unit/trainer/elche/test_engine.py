@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fdl_api.run import ElcheSpec
 from fdl_trainer import elche
 from fdl_trainer.elche import NOWHERE, ElcheState, Hardware, Phase, Policy, RankReport, Seated, Seating
+from fdl_trainer.elche.speed import RankSpeed, stands_out
 from fdl_trainer.guard import Verdict
 
 FOREVER = 10**9
@@ -144,6 +145,39 @@ def test_jitter_to_both_sides_counts() -> None:
     for ms in [10.0, 10.0, 10.0, 14.0, 7.0]:
         cohort.window({"a": ms})
     assert cohort.state.ranks["a"].ring == (10.0, 10.0, 14.0, 7.0)
+
+
+NOISY = (9.0, 10.5, 11.0, 10.0, 9.5)
+
+
+@pytest.mark.parametrize(
+    ("ring", "sample", "apart"),
+    [
+        ((10.0, 10.0, 10.5), 12.5, True),  # of one speed: any suspect sample
+        ((10.0,), 12.5, True),
+        (NOISY, 12.5, False),  # within what noise does
+        (NOISY, 16.0, False),
+        (NOISY, 17.0, True),  # extremes of 1.22 to 1: from 1.67 to 1 on
+        (NOISY, 6.1, False),
+        (NOISY, 5.9, True),
+        ((9.0, 10.0, 11.0), 23.0, False),  # the range of three says too little
+    ],
+)
+def test_a_sample_stands_out_of_steady_ones_or_far_out_of_noise(
+    ring: tuple[float, ...], sample: float, apart: bool
+) -> None:
+    assert stands_out(RankSpeed(ring), sample) is apart
+
+
+@given(st.permutations(NOISY), st.sampled_from([8.0, 12.5]), st.sampled_from([0.25, 1 / 2.3, 2.3, 4.0]))
+def test_an_earlier_outlier_does_not_hide_a_change_of_speed_from_noisy_samples(
+    samples: Sequence[float], outlier: float, ratio: float
+) -> None:
+    cohort = Cohort(ElcheSpec(), ["a"])
+    for ms in [10.0, *samples, outlier, 10.0 * ratio]:
+        cohort.window({"a": ms})
+    cohort.window({"a": 10.0 * ratio})
+    assert cohort.state.ms_per_batch("a") == pytest.approx(10.0 * ratio)
 
 
 def test_five_empty_windows_make_a_speed_unknown() -> None:

@@ -85,6 +85,20 @@ def test_within_three_windows_after_a_swap_any_cohort_is_back_at_its_optimum(
     assert all(row.efficiency >= 0.85 * before for row in rows[42:])
 
 
+@pytest.mark.parametrize(("mode", "after"), [(Mode.CPU_CADENCE, 1), (Mode.CPU_ASYNC, 2)])
+@pytest.mark.parametrize("rates", ["1:2.3", "1:4", "1:1:4"])
+def test_the_noise_of_a_busy_machine_keeps_no_change_of_speed_back(rates: str, mode: Mode, after: int) -> None:
+    """Windows that scatter by 5 %: work is shared well again as early as without noise, whatever the noise was."""
+    late = []
+    for seed in range(12):
+        spec = ElcheSpec(anchor=20, max_anchor=20)
+        world = play(rates, "swap@w41", mode=mode, spec=spec, deadlines=True, window_jitter=0.05, seed=seed)
+        rows = world.account.rows
+        if _rate(rows[40 + after : 45 + after]) < 0.95 * _rate(rows[20:40]):
+            late.append(seed)
+    assert late == []
+
+
 def _rate(rows: Sequence[WindowRow]) -> float:
     """Efficiency over several windows: with overlap, a window's own is moved by what was trained ahead of it."""
     return sum(row.batches for row in rows) / sum(row.power for row in rows)
