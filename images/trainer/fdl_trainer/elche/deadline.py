@@ -7,9 +7,9 @@ k_8 = 1.42). A rank that stops when its next batch would end past the window's e
 it did not train is leased anew. Its true count is in the tail, so that the average's weights are right.
 
 A rank whose last sample was far off may have a new speed, of which only the next sample makes sure. Until then it stops
-by time as well, and if it seems faster by a sample that stands out it is given what it could do then. So the window that is
-planned from the first sample after a change of speed is shared well already. With overlap a window is trained after the
-plan of the next one is made: who was given more than that plan would give it stops by time, too.
+by time as well, and if it seems faster by a sample that stands out it is given what it could do then. So the window
+that is planned from the first sample after a change of speed is shared well already. With overlap a window is trained
+after the plan of the next one is made: who was given more than that plan would give it stops by time, too.
 """
 
 import math
