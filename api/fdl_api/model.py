@@ -110,9 +110,11 @@ ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0
 """Name of a namespaced object such as a claim or a ConfigMap."""
 
 _COMPONENT: Final = "[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*"
+_HOST: Final = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_DIGEST: Final = "sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}"
 IMAGE: Final = (
-    "^(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[[][0-9A-Fa-f:]+[]])(:[0-9]{1,5})?/)?"
-    f"{_COMPONENT}(/{_COMPONENT})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@[a-z0-9+._-]+:[0-9a-fA-F]{{32,}})?$"
+    f"^(({_HOST}([.]{_HOST})*|[[][0-9A-Fa-f:]+[]])(:[0-9]{{1,5}})?/)?"
+    f"{_COMPONENT}(/{_COMPONENT})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@({_DIGEST}))?$"
 )
 """Names that a container runtime takes: registry and port, path in small letters, tag, digest."""
 

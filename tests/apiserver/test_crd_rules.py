@@ -407,6 +407,12 @@ NO_IMAGES = (
     "-a",
     "a//b",
     "é",
+    "registry..example/a",
+    "registry.-example/a",
+    "a@sha256:" + "0a" * 20,
+    "a@sha256:" + "0A" * 32,
+    "a@sha512:" + "0a" * 32,
+    "a@md5:" + "0a" * 16,
 )
 IMAGES = (
     "a",
@@ -416,6 +422,7 @@ IMAGES = (
     "[fd00::1]:5000/a:1",
     "r.example/a@sha256:" + "0a" * 32,
     "r.example/a:1@sha256:" + "0a" * 32,
+    "r.example/a@sha512:" + "0a" * 64,
 )
 REFUSED += [
     (f"image {name!r} of the {part}", ((path, name),), f"{told}: is no name of an image, such as")
