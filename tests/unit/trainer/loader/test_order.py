@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdl_trainer.ledger import Span
-from fdl_trainer.loader.order import Order
+from fdl_trainer.loader.order import CHUNK, Order
 from fdl_trainer.permutation import Permutation
 
 
@@ -37,3 +37,24 @@ def test_without_blocks_it_is_the_permutation() -> None:
 def test_blocks_must_make_up_the_dataset() -> None:
     with pytest.raises(ValueError, match="10 samples are not made up of blocks of 4"):
         Order(10, 0, 4)
+
+
+@given(data=st.data(), samples=st.integers(2 * CHUNK - 2, 2 * CHUNK + 2))
+def test_a_span_may_cross_the_border_of_what_is_computed_at_once(data: st.DataObject, samples: int) -> None:
+    start = data.draw(st.integers(CHUNK - 3, CHUNK + 3) | st.integers(0, samples))
+    stop = data.draw(st.integers(start, samples) | st.integers(start, min(start + 5, samples)))
+    found = Order(samples, 3).indices(Span(2 * samples + start, 2 * samples + stop))
+    assert found.tolist() == Permutation(samples, 3, 2).indices(start, stop).tolist()
+
+
+def test_indices_are_the_callers_own() -> None:
+    order = Order(CHUNK, 3)
+    before = order.indices(Span(0, 8))
+    kept = before.tolist()
+    before[:] = -1
+    assert order.indices(Span(0, 8)).tolist() == kept
+
+
+def test_a_span_of_two_passes_is_refused() -> None:
+    with pytest.raises(IndexError, match=r"positions 90\.\.110 are outside of 0\.\.100"):
+        Order(100, 3).indices(Span(90, 110))
