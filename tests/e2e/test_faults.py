@@ -98,7 +98,7 @@ def test_a_member_is_killed_inside_a_reduce_and_its_successor_too(
 def test_a_member_pod_and_all_objects_of_the_run_are_deleted(kube: Kube, cluster: Cluster, namespace: str) -> None:
     """kubectl delete: a counted leave, a successor that mounts what came back, and no failure budget used."""
     name = LONGEST_NAME
-    pods = start(kube, namespace, name)
+    pods = start(kube, namespace, name, epochs=AGAIN_EPOCHS)
     keys = kube.core.read_namespaced_secret(f"{name}-run", namespace).data
     chosen = {"label_selector": f"{labels.RUN}={name}"}
     for delete in (
@@ -113,7 +113,7 @@ def test_a_member_pod_and_all_objects_of_the_run_are_deleted(kube: Kube, cluster
     joined(kube, namespace, name, "cpu-1")
     assert kube.core.read_namespaced_secret(f"{name}-run", namespace).data == keys
     assert kube.network.list_namespaced_network_policy(namespace, **chosen).items
-    run = finish(kube, cluster, namespace, name)
+    run = finish(kube, cluster, namespace, name, epochs=AGAIN_EPOCHS)
     assert incarnations(run) == {"cpu-0": 1, "cpu-1": 2, "cpu-2": 1}
     assert run["status"]["attempt"] == 1
     assert run["status"]["counters"]["coordinator"] == 0
