@@ -6,7 +6,8 @@ VERSION: Final = "0.1.0"
 """Version of every package and image of a release; equals ``project.version`` in pyproject.toml."""
 
 WIRE_VERSION: Final = 1
-"""Version of the messages in :mod:`fdl_api.wire`. Two programs talk only when theirs are equal."""
+"""Version of the messages in :mod:`fdl_api.wire`. Two programs talk only when theirs are equal; a new field with
+a default leaves it as it is."""
 
 GROUP: Final = "fdl.dev"
 API_VERSION: Final = "v1alpha1"

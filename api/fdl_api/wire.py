@@ -31,14 +31,18 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 
 class Message(BaseModel):
-    """Base of all messages: camelCase on the wire, unknown fields refused.
+    """Base of all messages: camelCase on the wire, unknown fields left out.
+
+    A run outlives an upgrade of the operator, and members' images may be of another release than it: a new field, with
+    a default for those who do not send it, changes no :data:`~fdl_api.version.WIRE_VERSION`; a new message does, and so
+    does a new meaning.
 
     Figures that are not finite travel as they are: as null they would be a message that cannot be read, which ends
     whoever sent it.
     """
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, ser_json_inf_nan="constants"
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, ser_json_inf_nan="constants"
     )
 
 

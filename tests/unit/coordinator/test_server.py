@@ -161,6 +161,20 @@ async def test_the_operator_hears_the_state_and_its_hints_are_heard(served: Serv
         await operator.close()
 
 
+async def test_an_operator_of_a_newer_release_is_heard(served: Served) -> None:
+    async with asyncio.timeout(20):
+        operator = await served.dial(wire.OPERATOR_PATH)
+        await operator.send(wire.encode(wire.OperatorHello(wire_version=WIRE_VERSION, run_uid="run-1")))
+        hint = json.loads(wire.encode(wire.Hint(wanted_members=3, suspend=True))) | {"fieldOfTomorrow": {"a": 1}}
+        await operator.send(json.dumps(hint))
+        outcome = None
+        while outcome is not wire.Outcome.SUSPENDED:
+            told = wire.TO_OPERATOR.validate_json(await operator.recv())
+            assert not isinstance(told, wire.Refuse), told.message
+            outcome = getattr(told, "outcome", None)
+        await operator.close()
+
+
 async def test_health_needs_no_token_and_the_state_does(served: Served) -> None:
     async def fetch(path: str, header: str) -> str:
         reader, writer = await asyncio.open_connection("localhost", served.port, ssl=served.context)
