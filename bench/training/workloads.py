@@ -179,7 +179,7 @@ WORKLOADS: dict[str, Workload] = {
             lambda: Gpt(text()[1], context=256, width=384, layers=6, heads=6),
             lambda: passages(256),
             64,
-            "character GPT, 10.8 M parameters, 256 characters: keeps a device busy, not the host that launches its work",
+            "character GPT, 10.8 M parameters, 256 characters: keeps a device busy rather than its host",
             2.9,
         ),
     )
