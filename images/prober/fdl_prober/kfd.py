@@ -56,13 +56,19 @@ def architecture(target: int) -> str:
 
 
 def _memory(node: Path) -> tuple[int, bool]:
-    """Device memory in bytes, and whether the node has memory banks that are all the machine's own."""
+    """Device memory in bytes, and whether the node has memory banks that are all the machine's own.
+
+    Raises:
+        ValueError: a bank does not say whose it is, or how large: nothing may be concluded from it.
+    """
     total, banks = 0, 0
     for bank in sorted((node / "mem_banks").glob("*/properties")):
         properties = parse_properties(bank.read_text())
         banks += 1
-        if properties.get("heap_type") in _VRAM_HEAPS:
-            total += int(properties.get("size_in_bytes", "0"))
+        if not {"heap_type", "size_in_bytes"} <= properties.keys():
+            raise ValueError(f"mem_banks/{bank.parent.name} has no heap_type or no size_in_bytes")
+        if properties["heap_type"] in _VRAM_HEAPS:
+            total += int(properties["size_in_bytes"])
     return total, banks > 0 and total == 0
 
 
