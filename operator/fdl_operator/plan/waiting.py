@@ -38,7 +38,7 @@ FINE: Final = (Progress.SLOW_START, Progress.PULLING, Progress.STARTING)
 
 _MISSING: Final = re.compile(r'(persistentvolumeclaim|configmap|secret) "([^"]+)" not found')
 _MISSING_KEY: Final = re.compile(r"couldn't find key (\S+) in (ConfigMap|Secret) (?:[^/\s]+/)?(\S+)")
-_PREEMPTION: Final = re.compile(r"[.,]?\s*\bpreemption: |[.,]\s*no new claims to deallocate")
+_PREEMPTION: Final = re.compile(r"(?:^|[.,])\s*preemption: |[.,]\s*no new claims to deallocate")
 """Where the scheduler's words begin to be of preemption."""
 _KINDS: Final = {"persistentvolumeclaim": "PersistentVolumeClaim", "configmap": "ConfigMap", "secret": "Secret"}
 UNBOUND_CLAIM: Final = (

@@ -161,6 +161,11 @@ def test_what_an_environment_variable_lacks_is_named_as_an_object(detail: str, r
             "available: 1 No preemption victims found for incoming pod.",
             "0/1 nodes are available: 1 Insufficient memory",
         ),
+        (
+            "0/1 nodes are available: 1 node(s) had untolerated taint {example.com/preemption: true}. preemption: 0/1 "
+            "nodes are available: 1 Preemption is not helpful for scheduling.",
+            "0/1 nodes are available: 1 node(s) had untolerated taint {example.com/preemption: true}",
+        ),
         ("running Reserve plugin: it failed. Retry", "running Reserve plugin: it failed. Retry"),
         ("preemption: not eligible", "preemption: not eligible"),
         ("not found", "not found"),
