@@ -17,7 +17,7 @@ INPUTS_LABEL: Final = "dev.fdl.inputs"
 
 VARIANTS: Final = ("cpu", "cuda", "rocm")
 
-NCCL_WHEEL: Final = re.compile(r"nvidia-nccl-cu\d+==\d+\.\d+\.\d+(\.post\d+)?")
+NCCL_WHEEL: Final = re.compile(r"nvidia-nccl-cu\d+==\d+\.\d+\.\d+(\.post\d+)?", re.ASCII)
 """A wheel with NCCL as pip is asked for it: the CUDA release that it was built for, and its version."""
 
 

@@ -114,7 +114,17 @@ def test_rocm_asks_for_the_index_that_the_repository_does_not_know() -> None:
     assert plan.build_args["TORCH_INDEX"] == "i"
 
 
-@pytest.mark.parametrize("wheel", ["", "nvidia-nccl-cu12", "nccl==2.28.9", "nvidia-nccl-cu12==2.28", "-r evil==1.2.3"])
+@pytest.mark.parametrize(
+    "wheel",
+    [
+        "",
+        "nvidia-nccl-cu12",
+        "nccl==2.28.9",
+        "nvidia-nccl-cu12==2.28",
+        "-r evil==1.2.3",
+        "nvidia-nccl-cu\u0661==2.28.9",
+    ],
+)
 def test_a_bridge_asks_for_a_wheel_with_its_version(wheel: str) -> None:
     with pytest.raises(ImageError, match=r"such as --nccl nvidia-nccl-cu12==2\.28\.9"):
         bridge(wheel)
