@@ -28,6 +28,8 @@ class Flag(IntFlag):
     """A checkpoint is wanted now (before a stop, or on request)."""
     NONFINITE = 16
     """The rank's model is not finite: it contributes nothing to this window."""
+    NO_LOSS = 32
+    """No wish: the rank's script has reported no loss, or one that is not finite, so that its sum is none."""
 
 
 NO_FLAGS = Flag(0)
@@ -46,7 +48,7 @@ class RankTail:
         wait_ms: milliseconds of waiting for data, the first batch left out.
         fill_ms: excess of the first batch over the steady rate, milliseconds.
         reduce_ms: how long the rank was inside the previous reduce, milliseconds; 0 when it was in none.
-        loss_sum: sum over samples of the loss.
+        loss_sum: sum over samples of the loss; 0 with :attr:`Flag.NO_LOSS`.
         divergence: relative distance to the average at the previous commit; 0 when not measured.
         formed_epoch: newest epoch that the rank has formed (a leaver: heard of).
         flags: :class:`Flag` bits.
@@ -98,9 +100,10 @@ class Tail:
 
     @property
     def loss(self) -> float | None:
-        """Mean loss a sample over the ranks that trained; None when nobody did or it is not finite."""
-        total = sum(rank.loss_sum for rank in self.ranks if rank.samples)
-        return total / self.samples if self.samples and math.isfinite(total) else None
+        """Mean loss a sample over the ranks that trained and know theirs; None when nobody does or it is not finite."""
+        known = [rank for rank in self.ranks if rank.samples and Flag.NO_LOSS not in rank.flags]
+        total = sum(rank.loss_sum for rank in known)
+        return total / sum(rank.samples for rank in known) if known and math.isfinite(total) else None
 
     @property
     def formed_epoch(self) -> int:

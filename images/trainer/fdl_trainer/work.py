@@ -139,10 +139,14 @@ class WindowWork:
         part = loss.detach().float() * samples
         self._reported = part if self._reported is None else self._reported + part
 
-    def loss_sum(self) -> float:
-        """Sum of the loss over the samples done; 0 when there is none or it is not finite. Waits for the device."""
-        value = sum(float(part) for part in (self._loss, self._reported) if part is not None)
-        return value if math.isfinite(value) else 0.0
+    def loss_sum(self) -> float | None:
+        """Sum of the loss over the samples done; None when none was reported or it is not finite.
+
+        Waits for the device.
+        """
+        parts = [float(part) for part in (self._loss, self._reported) if part is not None]
+        value = sum(parts)
+        return value if parts and math.isfinite(value) else None
 
     def tail(
         self,
@@ -156,6 +160,7 @@ class WindowWork:
         lr: float = 0.0,
     ) -> RankTail:
         """This rank's slots of the tail."""
+        loss = self.loss_sum()
         return RankTail(
             uid=uid,
             batches=self.batches,
@@ -165,10 +170,10 @@ class WindowWork:
             wait_ms=self.wait_ms,
             fill_ms=self.fill_ms,
             reduce_ms=reduce_ms,
-            loss_sum=self.loss_sum(),
+            loss_sum=loss or 0.0,
             divergence=divergence,
             formed_epoch=formed_epoch,
-            flags=flags,
+            flags=flags if loss is not None else flags | Flag.NO_LOSS,
             digest=digest,
             lr=lr,
         )

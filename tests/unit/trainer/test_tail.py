@@ -68,6 +68,13 @@ def test_the_loss_is_a_mean_over_samples_whatever_the_number_of_ranks() -> None:
     assert decode(reduced(RankTail("c")), ["c"]).loss is None
 
 
+def test_ranks_that_know_no_loss_do_not_make_that_of_others_smaller() -> None:
+    silent = RankTail("b", 2, 8, flags=Flag.NO_LOSS)
+    assert decode(reduced(RankTail("a", 1, 4, loss_sum=8.0), silent), ["a", "b"]).loss == 2.0
+    tail = decode(reduced(silent), ["b"])
+    assert tail.loss is None and not (tail.stop or tail.save or tail.checkpoint)
+
+
 def test_wishes_of_one_are_valid_for_all() -> None:
     tail = decode(reduced(RankTail("a", flags=Flag.STOP | Flag.SAVE), RankTail("b", flags=Flag.LEAVING)), ["a", "b"])
     assert (tail.stop, tail.save, tail.checkpoint) == (True, True, False)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fdl_trainer.ledger import Span
+from fdl_trainer.tail import Flag, RankTail
 from fdl_trainer.work import WindowWork
 
 
@@ -75,5 +76,19 @@ def test_the_loss_is_a_sum_over_samples_and_never_poisons_the_tail(bad: float) -
     work.report(torch.tensor(2.0), 8)
     work.report(torch.tensor(3.0), 4)
     assert work.loss_sum() == 28.0
+    assert Flag.NO_LOSS not in tail_of(work).flags
     work.report(torch.tensor(bad), 4)
-    assert work.loss_sum() == 0.0
+    assert work.loss_sum() is None
+    assert (tail_of(work).loss_sum, tail_of(work).flags) == (0.0, Flag.STOP | Flag.NO_LOSS)
+
+
+def test_a_script_that_reports_no_loss_has_none() -> None:
+    work = WindowWork()
+    work.asks()
+    work.given()
+    work.finished(Span(0, 8))
+    assert work.loss_sum() is None and Flag.NO_LOSS in tail_of(work).flags
+
+
+def tail_of(work: WindowWork) -> RankTail:
+    return work.tail("a", reduce_ms=0.0, divergence=0.0, formed_epoch=1, flags=Flag.STOP, digest=0)
