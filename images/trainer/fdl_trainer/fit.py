@@ -27,6 +27,21 @@ Scale = Callable[[torch.Tensor], torch.Tensor]
 """Makes a loss larger before its gradients are computed, so that they do not vanish in fp16."""
 
 
+def require_function(loss: object) -> None:
+    """Tell who gives a loss that is computed already what a step needs: it may compute that of parts of the batch.
+
+    Raises:
+        RunEndedError: it is no function.
+    """
+    if not callable(loss):
+        raise user_code(
+            Ended.SCRIPT_RAISED,
+            f"session.step was given a {type(loss).__name__} as its loss; give it the function that computes the loss "
+            "of a batch: session.step(lambda batch: ...), or go without it: backward, optimizer.step and "
+            "session.report(loss).",
+        )
+
+
 def largest_fitting(fits: Callable[[int], bool], failed: int) -> int:
     """Largest size below ``failed`` that fits, 0 if none does; halves first, so that few tries are near the limit."""
     too_large, size = failed, failed // 2

@@ -28,7 +28,7 @@ from fdl_api.reasons import Ended
 from fdl_trainer.assembly import assemble
 from fdl_trainer.conclusion import Conclusion, Evaluation
 from fdl_trainer.ending import RunEndedError, user_code
-from fdl_trainer.fit import Accumulator, Loss
+from fdl_trainer.fit import Accumulator, Loss, require_function
 from fdl_trainer.job import Job, Reading, Shard
 from fdl_trainer.loader import Batch, DataError
 from fdl_trainer.loop import Loop
@@ -231,6 +231,7 @@ class Session(Conclusion):
         loop, accumulator = self._need(self._loop), self._need(self._accumulator)
         if self._batch is None:
             raise user_code(Ended.SCRIPT_RAISED, "session.step was called outside of the loop over the session.")
+        require_function(loss)
         if micro_batch is not None and micro_batch < 1:
             raise user_code(
                 Ended.SCRIPT_RAISED, f"micro_batch of session.step is {micro_batch}; it must be at least 1."

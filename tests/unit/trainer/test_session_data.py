@@ -70,7 +70,7 @@ def train() -> Iterator[Callable[..., tuple[Session, int]]]:
 
         trained = 0
         for batch in session:
-            session.step(loss, **(step or {}))
+            session.step(**{"loss": loss} | (step or {}))
             trained += len(batch[0])
         session.finish()
         return session, trained
@@ -126,6 +126,11 @@ def test_parts_can_be_asked_for_and_must_hold_a_sample(train: Train) -> None:
         assert torch.allclose(a, b, atol=1e-6)
     with pytest.raises(RunEndedError, match=r"micro_batch of session.step is 0"):
         train(Points(40), step={"micro_batch": 0})
+
+
+def test_a_loss_that_is_computed_already_is_no_loss_for_a_step(train: Train) -> None:
+    with pytest.raises(RunEndedError, match=r"session.step was given a Tensor as its loss; give it the function"):
+        train(Points(40), step={"loss": torch.tensor(1.0)})
 
 
 def test_shards_are_trained(train: Train) -> None:

@@ -12,7 +12,7 @@ from fdl_api.reasons import Ended
 from fdl_trainer.assembly import assemble
 from fdl_trainer.conclusion import Evaluation
 from fdl_trainer.ending import user_code
-from fdl_trainer.fit import Loss, part
+from fdl_trainer.fit import Loss, part, require_function
 from fdl_trainer.inner import messages
 from fdl_trainer.inner.leader import Leader, parameters_of, sharded
 from fdl_trainer.inner.link import Link, together
@@ -71,6 +71,7 @@ class _SpanningSession(Session):
         """
         if self._slice is None:
             raise user_code(Ended.SCRIPT_RAISED, "session.step was called outside of the loop over the session.")
+        require_function(loss)
         if micro_batch is not None or scaler is not None:
             raise user_code(
                 Ended.SCRIPT_RAISED,
