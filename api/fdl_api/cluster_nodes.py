@@ -40,7 +40,7 @@ class NcclBridge(Model):
     version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)*$")] = Field(
         description="Version of the library in it, e.g. 2.27.3. Members that load another major.minor are refused."
     )
-    path: Annotated[str, Field(max_length=256, pattern=r"^/[A-Za-z0-9._/+-]+$")] = Field(
+    path: Annotated[str, Field(max_length=256, pattern=r"^(/[A-Za-z0-9._+-]+)+$")] = Field(
         default="/opt/nccl/libnccl.so.2", description="The library's file in the image; librccl.so.1 for RCCL."
     )
 
@@ -149,7 +149,8 @@ def mark(spec: Mapping[str, Any]) -> str:
     """Short hash of what probers read of a spec, by which a report tells whether it was made after a change.
 
     Args:
-        spec: as the API server has it, so that all releases find the same.
+        spec: as the API server has it, so that all releases find the same; also one that reads a field more, as long
+            as it is not set.
     """
-    read = {key: spec.get(key) for key in ProbedSpec.model_fields}
+    read = {key: spec[key] for key in ProbedSpec.model_fields if key in spec}
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:12]

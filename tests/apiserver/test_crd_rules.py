@@ -671,6 +671,7 @@ def test_a_bad_cluster_is_refused_with_its_sentence(
         ("spec.fabric.groups.0.socketInterface", "sixteen-letters0"),
         ("spec.variants.2.ncclBridge.version", "2"),
         ("spec.variants.2.ncclBridge.path", "lib/librccl.so"),
+        ("spec.variants.2.ncclBridge.path", "/opt/lib/"),
         ("spec.quarantine.automatic.afterFailures", 0),
         ("spec.quarantine.automatic.forSeconds", 10),
     ],
