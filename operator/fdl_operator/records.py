@@ -1,6 +1,7 @@
 """From the API server's objects to slim records."""
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -9,11 +10,14 @@ from fdl_api.cluster import FdlClusterSpec, FdlClusterStatus
 from fdl_api.cluster_nodes import mark
 from fdl_api.model import first_problem
 from fdl_api.names import TRAINER_CONTAINER
+from fdl_api.reasons import ClusterCondition, ConditionType
 from fdl_api.run import FdlRunSpec, FdlRunStatus
 from fdl_operator import clock
 from fdl_operator.build.pods import PLACEMENT, VARIANT
 from fdl_operator.model import OwnedRecord, PodPhase, PodRecord, RunRecord
 from fdl_operator.plan.cluster import ClusterRecord
+
+Conditioned = TypeVar("Conditioned", FdlRunStatus, FdlClusterStatus)
 
 MAX_TEXT: Final = 1000
 MAX_SAVE_NOW: Final = 64
@@ -37,7 +41,7 @@ def run_record(item: dict[str, Any]) -> RunRecord:
             "upgrade the operator"
         )
     phase = (item.get("status") or {}).get("phase")
-    status = reading.lenient(FdlRunStatus, item.get("status") or {}).value
+    status = _own(reading.lenient(FdlRunStatus, item.get("status") or {}).value, ConditionType)
     if phase and status.phase is None:
         problem = f"this release of the operator does not know status.phase {phase!r}; upgrade the operator"
     return RunRecord(
@@ -122,6 +126,14 @@ def owned_record(item: dict[str, Any], kind: str) -> OwnedRecord:
     )
 
 
+def _own(status: Conditioned, kinds: Iterable[str]) -> Conditioned:
+    """A status without conditions that others put there, in the order in which they are written: else it would differ
+    for ever from what is to be written, which is without them too and takes nothing away from others.
+    """
+    present = {condition.type: condition for condition in status.conditions}
+    return status.model_copy(update={"conditions": tuple(present[kind] for kind in kinds if kind in present)})
+
+
 def cluster_record(item: dict[str, Any]) -> ClusterRecord:
     """An FdlCluster. What of it this release cannot read is left out."""
     spec = reading.lenient(FdlClusterSpec, item.get("spec") or {})
@@ -133,7 +145,7 @@ def cluster_record(item: dict[str, Any]) -> ClusterRecord:
         generation=int(meta.get("generation") or 0),
         resource_version=meta.get("resourceVersion", ""),
         spec=spec.value,
-        status=status.value,
+        status=_own(status.value, ClusterCondition),
         unknown=tuple(f"spec.{path}" for path in spec.left_out),
         mark=mark(item.get("spec") or {}),
     )

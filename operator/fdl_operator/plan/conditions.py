@@ -35,7 +35,7 @@ def judge(
     policies: Mapping[str, bool],
     mark: str = "",
 ) -> tuple[Condition, ...]:
-    """All conditions, in their fixed order.
+    """All conditions, in the order of their names in :class:`ClusterCondition`.
 
     Args:
         spec: FdlCluster/default.
@@ -58,7 +58,7 @@ def judge(
             policies, before.get(ClusterCondition.NETWORK_POLICY_ENFORCED)
         ),
     }
-    return tuple(_condition(kind, finding, before.get(kind), generation, now) for kind, finding in findings.items())
+    return tuple(_condition(kind, findings[kind], before.get(kind), generation, now) for kind in ClusterCondition)
 
 
 def transitions(old: Iterable[Condition], new: Iterable[Condition]) -> tuple[EventNote, ...]:

@@ -90,6 +90,27 @@ def test_words_of_tomorrow_in_a_status_raise_nothing(edit: dict[str, Any]) -> No
     actions(world, run)
 
 
+VARIANT = {"name": "cuda", "vendor": "nvidia", "image": "i:1", "archs": ["sm_90"]}
+FOREIGN = {"type": "Admitted", "status": "True", "reason": "Quota", "lastTransitionTime": "2027-01-15T08:00:00Z"}
+
+
+def test_conditions_that_others_put_there_are_no_reason_to_write() -> None:
+    world = running()
+    item = item_of(world.run)
+    told = item["status"]["conditions"]
+    run = run_record(item | {"status": item["status"] | {"conditions": [FOREIGN, *reversed(told)]}})
+    assert run.status == world.run.status and actions(world, run) == []
+
+
+def test_nor_are_they_in_a_cluster() -> None:
+    meta = {"name": "default", "uid": "u", "generation": 2, "resourceVersion": "9"}
+    item: dict[str, Any] = {"metadata": meta, "spec": {"variants": [VARIANT]}}
+    made = describe(cluster_record(item), [node("n1")], T0)
+    status = json.loads(json.dumps(made.to_dict()))
+    status["conditions"] = [FOREIGN, *reversed(status["conditions"])]
+    assert cluster_record(item | {"status": status}).status == made
+
+
 def test_a_run_in_a_phase_of_tomorrow_is_left_alone() -> None:
     """It may be an end, and what has ended must create nothing again."""
     world = running()
@@ -106,9 +127,6 @@ def test_a_run_whose_spec_asks_for_what_this_release_cannot_do_is_told_so() -> N
     written = next(each for each in actions(world, run) if isinstance(each, WriteStatus))
     assert written.status.phase is RunPhase.PENDING
     assert any("spec.mode" in condition.message for condition in written.status.conditions)
-
-
-VARIANT = {"name": "cuda", "vendor": "nvidia", "image": "i:1", "archs": ["sm_90"]}
 
 
 def test_of_a_cluster_what_is_known_stands() -> None:
