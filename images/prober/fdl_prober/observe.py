@@ -117,7 +117,7 @@ class Observer:
         topology = await self._ask(silent, "kfd", KfdReport(), kfd.observe, sysfs)
         real = not simulated
         plugged = await self._plugged(silent) if real else ()
-        nothing: tuple[Host, Mapping[str, str]] = Host(), {}
+        nothing: tuple[Host, Mapping[str, str]] = host.known(), {}
         machine, parts = await self._ask(
             silent, "host", nothing, host.observe, settings.sysfs_root, settings.proc_root, settings.driver_roots
         )

@@ -1,11 +1,14 @@
 """The whole look: recorded trees, and sources that do not answer."""
 
+import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fdl_prober import observe, volumes
+from fdl_prober.facts import gather
 from fdl_prober.observe import Observer
 from fdl_prober.settings import Folder, Settings
 
@@ -58,6 +61,29 @@ async def test_a_file_that_hangs_costs_its_own_source_only(tmp_path: Path, monke
     assert set(first.silent) == {"kfd"} and "did not end" in first.silent["kfd"]
     assert "earlier look" in again.silent["kfd"]
     assert again.host.cpus > 0
+
+
+async def test_what_a_deep_check_proved_of_a_device_stands_while_a_file_of_the_machine_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's own driver of AMD's devices is told by the kernel's release, which no file has to tell."""
+    (tmp_path / "cpuinfo").write_text("model name : a processor\n")
+    observer = Observer(dataclasses.replace(REAL, proc_root=tmp_path))
+
+    def told(seen: observe.Observation) -> dict[str, str]:
+        values: dict[str, Any] = {"simulated": False, "variants": (), "cluster_known": True, "deep": {}}
+        return dict(gather("n1", seen, clock_offset_seconds=None, **values).fingerprints)
+
+    before = await observer.look(simulated=False)
+    (tmp_path / "cpuinfo").unlink()
+    os.mkfifo(tmp_path / "cpuinfo")
+    monkeypatch.setattr(observe, "LIMIT_SECONDS", 0.2)
+    try:
+        stuck = await observer.look(simulated=False)
+    finally:
+        (tmp_path / "cpuinfo").open("w").close()
+    assert set(stuck.silent) == {"host"} and not before.silent and not before.kfd.driver
+    assert told(stuck)["amd"] == told(before)["amd"]
 
 
 async def test_reading_is_timed_now_and_then_only(tmp_path: Path) -> None:
