@@ -41,3 +41,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False
     return ByGroup(config, log)
+
+
+RERUN_LINES = 40
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Why tests were run again: a test that needs a second try may tell of a fault that comes seldom."""
+    reports = terminalreporter.getreports("rerun")
+    if reports:
+        terminalreporter.section("why tests were run again")
+    for report in reports:
+        terminalreporter.write_line(f"--- {report.nodeid}")
+        terminalreporter.write_line("\n".join(report.longreprtext.splitlines()[-RERUN_LINES:]))
