@@ -23,6 +23,7 @@ from fdl_api.termination import Cause, Saved, Termination, parse
 from fdl_api.version import VERSION, WIRE_VERSION
 from fdl_api.wire import AgentHello, Device, Leave, RankExited, Refuse
 from fdl_trainer import devices as hardware
+from fdl_trainer import signals
 from fdl_trainer.agentlink import AgentLink
 from fdl_trainer.inner.place import Place
 from fdl_trainer.member import ConfigurationError, Member, from_environment
@@ -151,9 +152,9 @@ class Agent:
         return os.posix_spawn(sys.executable, command, environment, setsigmask=[], setsigdef=list(_SIGNALS))
 
     def _wait(self, seconds: float) -> None:
-        info = signal.sigtimedwait(_SIGNALS, seconds)
-        if info is not None and info.si_signo != signal.SIGCHLD:
-            self._leave(signal.Signals(info.si_signo).name)
+        came = signals.wait(_SIGNALS, seconds)
+        if came is not None and came is not signal.SIGCHLD:
+            self._leave(came.name)
         self._reap()
 
     def _reap(self) -> None:
