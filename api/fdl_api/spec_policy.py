@@ -81,10 +81,13 @@ class JoinSpec(Model):
     )
     start: Literal["auto", "manual", "hybrid"] = Field(
         default="auto",
-        description="auto: the rules above start the training; manual: a person does; hybrid: whichever is first.",
+        description="auto: the rules above start the training; manual: a person does; hybrid: whichever is first. "
+        "Only auto is available in this release.",
     )
     walk_ins: bool = Field(
-        default=False, description="True admits machines outside the cluster that dial in with fdl join."
+        default=False,
+        description="True admits machines outside the cluster that dial in with fdl join. Not available in this "
+        "release.",
     )
 
 
@@ -345,8 +348,8 @@ class NetworkSpec(Model):
 
     policy: Literal["basic", "strict", "none"] = Field(
         default="basic",
-        description="basic: a NetworkPolicy admits members, coordinator and operator only; strict limits egress too; "
-        "none: no NetworkPolicy is made.",
+        description="basic: a NetworkPolicy admits members, coordinator and operator only; strict limits egress too, "
+        "and is not available in this release; none: no NetworkPolicy is made.",
     )
 
 

@@ -46,7 +46,10 @@ def main() -> int:
     Returns:
         0 after a signal, 64 when the run file, the token or the certificate cannot be read.
     """
-    logging.basicConfig(level=os.environ.get("FDL_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s")
+    level = os.environ.get("FDL_LOG_LEVEL", "INFO")
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    if level != "DEBUG":  # each look of the kubelet and of the operator is a connection: nothing else would be seen
+        logging.getLogger("websockets").setLevel(logging.WARNING)
     try:
         config = RunConfig.model_validate_json(_file(MemberEnv.RUN_FILE, names.RUN_FILE).read_bytes())
         token = _file(MemberEnv.TOKEN_FILE, names.TOKEN_FILE).read_text().strip()

@@ -42,7 +42,7 @@ class Succession(Ending):
         for seat in seats:
             was_training = self._in_epoch(seat) or self._in_plan(seat)
             seat.state, seat.reason, seat.message = SeatState.DEAD, reason, message
-            fenced = gate.refuse(Refusal.FENCED, f"member {seat.hello.member} was given up: {message}.")
+            fenced = gate.refuse(Refusal.FENCED, f"member {seat.hello.member} was given up: {message.rstrip('.')}.")
             out += [(uid, fenced) for uid in [seat.uid, *(rank.uid for rank in seat.ranks.values())]]
             if was_training:
                 gone += [rank.uid for rank in seat.ranks.values()]

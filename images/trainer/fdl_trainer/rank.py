@@ -143,10 +143,21 @@ def _exited(error: SystemExit) -> tuple[Termination, PodExit]:
             return completed_words(), PodExit.DONE
         except RunEndedError as never:
             return never.termination(), never.code
+    if words := _of_arguments(error):
+        message = f"The script does not take its arguments: {words}. Correct spec.trainer.args."
+        return _fault(Ended.SCRIPT_EXITED, message, error)
     code = error.code if isinstance(error.code, int) else 1
     said = "" if isinstance(error.code, int) else f" It said: {str(error.code)[:500]}"
     message = f"The script ended itself with code {code} before the run was complete.{said}"
     return _fault(Ended.SCRIPT_EXITED, message, error)
+
+
+def _of_arguments(error: SystemExit) -> str:
+    """What argparse found wrong, if that ended the script: its words are in the log alone, above a traceback."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") == "argparse" and frame.f_code.co_name == "error":
+            return str(frame.f_locals.get("message", ""))[:500]
+    return ""
 
 
 def _fault(reason: Ended, message: str, error: BaseException) -> tuple[Termination, PodExit]:

@@ -106,10 +106,15 @@ def _formed(draft: Draft) -> None:
     if state is not None and state.epoch > 0:
         draft.condition(ConditionType.FORMED, True, Progress.FORMED)
     elif not draft.is_true(ConditionType.FORMED) and not _has(draft, ConditionType.FORMED, Progress.KEYS_LOST):
-        running = sum(1 for member in draft.members.values() if member.phase is MemberPhase.RUNNING)
-        ready = sum(1 for member in state.members if member.state in ("ready", "active")) if state else running
-        sentence = f"{ready} of {draft.wanted_total} members are ready"
-        draft.condition(ConditionType.FORMED, False, Progress.WAITING_FOR_MEMBERS, sentence)
+        draft.condition(ConditionType.FORMED, False, Progress.WAITING_FOR_MEMBERS, _readiness(draft))
+
+
+def _readiness(draft: Draft) -> str:
+    """How many members could begin, as the coordinator says, or how many run."""
+    state = draft.state
+    running = sum(1 for member in draft.members.values() if member.phase is MemberPhase.RUNNING)
+    ready = sum(1 for member in state.members if member.state in ("ready", "active")) if state else running
+    return f"{ready} of {draft.wanted_total} members are ready"
 
 
 def _has(draft: Draft, kind: ConditionType, reason: str) -> bool:
@@ -144,7 +149,8 @@ def _progressing(draft: Draft) -> None:
         if stuck:
             draft.condition(kind, False, stuck[0].reason, stuck[0].message)
         else:
-            draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS, budgets.wait_sentence(draft))
+            sentence = budgets.wait_sentence(draft) or _readiness(draft)
+            draft.condition(kind, False, Progress.WAITING_FOR_MEMBERS, sentence)
         return
     state = draft.live_state
     if state is not None and state.problem:

@@ -82,6 +82,13 @@ except BaseException:
         Ended.SCRIPT_RAISED,
         "13",
     ),
+    "takes other arguments": (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--width', type=int, required=True)\n"
+        "parser.parse_args()\n",
+        PodExit.USER_CODE,
+        Ended.SCRIPT_EXITED,
+        "does not take its arguments: the following arguments are required: --width. Correct spec.trainer.args.",
+    ),
     "exits 3": ("import sys\nsys.exit(3)\n", PodExit.USER_CODE, Ended.SCRIPT_EXITED, "code 3"),
     "ends the process directly": ("import os\nos._exit(5)\n", PodExit.USER_CODE, Ended.SCRIPT_EXITED, "os._exit"),
     "leaves the loop": (
