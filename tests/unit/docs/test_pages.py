@@ -13,6 +13,7 @@ from fdl_api.run import FdlRun
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 SCRIPTS = sorted(ROOT.glob("examples/*/train.py"))
+LINE = 150
 NOTES = ROOT / "charts" / "fdl" / "templates" / "NOTES.txt"
 
 
@@ -26,6 +27,16 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
     dead = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert dead == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_prose_can_be_read_in_an_editor(page: Path) -> None:
+    if page.parent.name == "reference":
+        return  # generated
+    fenced = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        assert fenced or line.startswith("|") or len(line) <= LINE, f"{page}:{number} has {len(line)} characters"
 
 
 @pytest.mark.parametrize("manifest", sorted(ROOT.glob("examples/*/fdlrun.yaml")), ids=lambda path: path.parent.name)
