@@ -21,7 +21,8 @@ def test_digits_on_three_unequal_nodes(kube: Kube, cluster: Cluster, tools: Tool
     # Windows so small that an epoch has more than ten.
     elche = {"anchor": 2, "maxAnchor": 3}
     cohorts = [build.cpu_cohort("digits", 3, one_a_node=True)]
-    run_spec = build.digits("digits", epochs=EPOCHS, batch_size=8, width=48, elche=elche, cohorts=cohorts)
+    join = {"minMembers": 3}  # a node may take longer to begin than the run to end
+    run_spec = build.digits("digits", epochs=EPOCHS, batch_size=8, width=48, elche=elche, cohorts=cohorts, join=join)
     kube.create(namespace, run_spec)
     windows: dict[int, list[RankWindow]] = {}
     with Peek(tools, PeekKube(cluster.kubeconfig), namespace, "digits") as view:
