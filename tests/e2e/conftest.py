@@ -72,7 +72,6 @@ def world() -> Iterator[World]:
         kube = Kube(cluster.kubeconfig)
         fleet.make_volume(cluster, kube)
         install(tools)
-        fleet.wait_condition(kube, "NodesReady", "True")
         yield World(cluster, tools, kube)
     finally:
         if os.environ.get("FDL_E2E_KEEP") != "1":
