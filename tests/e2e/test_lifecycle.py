@@ -86,7 +86,7 @@ def test_a_spec_edited_mid_run_is_refused_and_a_checkpoint_is_made_on_request(
 def test_scaling_up_and_down_restarts_nobody(kube: Kube, cluster: Cluster, namespace: str) -> None:
     """spec.replicas: members join and leave at window boundaries."""
     cohort = {**build.cpu_cohort("wide", 2), "minReplicas": 1, "maxReplicas": 3}
-    kube.create(namespace, build.digits("wide", epochs=100, cohorts=[cohort]))
+    kube.create(namespace, build.digits("wide", epochs=250, cohorts=[cohort]))
     kube.wait_window(namespace, "wide", 3, seconds=180)
     first = {pod.metadata.uid for pod in kube.live_pods(namespace, "wide")}
 
@@ -99,7 +99,7 @@ def test_scaling_up_and_down_restarts_nobody(kube: Kube, cluster: Cluster, names
     kube.wait(namespace, "wide", "two ranks share the work", ranks(2), 120)
     assert first <= {pod.metadata.uid for pod in kube.live_pods(namespace, "wide")}
     run = kube.wait_phase(namespace, "wide", "Succeeded", seconds=240)
-    evidence.accounting(cluster, run, 100)
+    evidence.accounting(cluster, run, 250)
     assert run["status"]["counters"] == {"app": 0, "infrastructure": 0, "preemption": 0, "coordinator": 0}
 
 
