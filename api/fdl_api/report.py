@@ -268,6 +268,12 @@ class Report(StatusModel):
         """The annotation's value."""
         return self.model_dump_json(by_alias=True, exclude_defaults=True)
 
+    def is_outdated(self, mark: str) -> bool:
+        """Whether it was made by another spec of FdlCluster than that of a mark
+        (:func:`fdl_api.cluster_nodes.mark`); not where either is not known.
+        """
+        return bool(self.judged_by and mark) and self.judged_by != mark
+
     def material(self) -> dict[str, Any]:
         """Everything but what changes with time alone; equal when nothing happened between two reports."""
         return self.model_dump(mode="json", exclude={"time": True, "host": {"clock_offset_seconds"}})

@@ -256,7 +256,7 @@ def _own_problems(
 
 def _before_the_change(node: str, report: Report, mark: str) -> Iterable[Problem]:
     """Whether the prober has not looked since FdlCluster was changed: what it says of variants is of before."""
-    if report.judged_by and mark and report.judged_by != mark:
+    if report.is_outdated(mark):
         yield Problem(
             node,
             "cluster",

@@ -24,6 +24,7 @@ from fdl_prober import decide, deep
 from fdl_prober.child import run_module
 from fdl_prober.facts import gather
 from fdl_prober.observe import Observer
+from fdl_prober.parts import MAX_WORDS
 from fdl_prober.settings import Folder, Settings
 from fdl_prober.text import plain
 
@@ -31,7 +32,6 @@ DEEP_SECONDS = 300.0
 OWN = "this-python"
 """Begin of the name of the variant that stands for the torch of this Python."""
 
-MAX_WORDS = 300
 _UNREADABLE = (OSError, ValueError, yaml.YAMLError, RecursionError)
 _NO_CLUSTER = (LookupError, TypeError, AttributeError)
 """What YAML that is something else brings about; tags on values that they do not suit do so in PyYAML itself."""

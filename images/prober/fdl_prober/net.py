@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fdl_api.report import Interface, RdmaDevice
-from fdl_prober.text import plain, word
+from fdl_prober.text import known_word, plain, word
 
 _SIOCGIFADDR = 0x8915
 _OPERSTATE = re.compile(r"[a-z]{1,20}")
@@ -63,18 +63,6 @@ def _number(path: Path) -> int:
         return 0
 
 
-def _state(path: Path, known: re.Pattern[str]) -> str:
-    """A state in the kernel's words; empty where there is no such file.
-
-    Raises:
-        ValueError: it is none of the kernel's: nothing may be concluded from it.
-    """
-    text = word(path)
-    if not known.fullmatch(text) and path.exists():
-        raise ValueError(f"{path} says {plain(text) or 'nothing'}")
-    return text
-
-
 def interfaces(sysfs: Path, six: Mapping[str, Sequence[str]]) -> tuple[Interface, ...]:
     """Interfaces of this network namespace, loopback left out. A pod's are the ones that members will see.
 
@@ -97,7 +85,7 @@ def interfaces(sysfs: Path, six: Mapping[str, Sequence[str]]) -> tuple[Interface
                 addresses=(*([four] if four else ()), *six.get(folder.name, ())),
                 speed_mbps=_number(folder / "speed"),
                 mtu=_number(folder / "mtu"),
-                up=_state(folder / "operstate", _OPERSTATE) in ("up", "unknown"),
+                up=known_word(folder / "operstate", _OPERSTATE) in ("up", "unknown"),
             )
         )
     found.sort(key=lambda item: (not (item.up and item.addresses), item.name))
@@ -114,7 +102,7 @@ def rdma(sysfs: Path) -> tuple[RdmaDevice, ...]:
     found = []
     for device in sorted(folder.iterdir()) if folder.is_dir() else ():
         ports = sorted((device / "ports").glob("*"))
-        active = [port for port in ports if _state(port / "state", _PORT_STATE).upper().endswith("ACTIVE")]
+        active = [port for port in ports if known_word(port / "state", _PORT_STATE).upper().endswith("ACTIVE")]
         shown = active or ports
         found.append(
             RdmaDevice(

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdl_prober.text import plain, word
+from fdl_prober.text import known_word, word
 
 VENDOR_IDS = {"0x10de": "nvidia", "0x1002": "amd"}
+_VENDOR, _CLASS = re.compile("0x[0-9a-f]{4}"), re.compile("0x[0-9a-f]{6}")
 _DISPLAY_3D = "0x0302"
 _DISPLAY_OTHER = "0x0380"
 _VGA = "0x0300"
@@ -38,18 +39,6 @@ class PciGpu:
         return self.driver.startswith("vfio")
 
 
-def _number(path: Path, digits: int) -> str:
-    """A number as the kernel writes it; empty where the device has gone.
-
-    Raises:
-        ValueError: it is none: what the device is cannot be told then.
-    """
-    text = word(path)
-    if not re.fullmatch(rf"0x[0-9a-f]{{{digits}}}", text) and path.exists():
-        raise ValueError(f"{path} says {plain(text) or 'nothing'}")
-    return text
-
-
 def gpus(root: Path) -> tuple[tuple[PciGpu, ...], str]:
     """GPUs below a sysfs root, by address. One that is unplugged between the listing and the look is left out.
 
@@ -61,9 +50,9 @@ def gpus(root: Path) -> tuple[tuple[PciGpu, ...], str]:
     devices = root / "bus/pci/devices"
     for device in sorted(devices.iterdir()) if devices.is_dir() else ():
         try:
-            number = _number(device / "vendor", 4)
+            number = known_word(device / "vendor", _VENDOR)
             vendor = VENDOR_IDS.get(number)
-            kind = _number(device / "class", 6) if vendor is not None else ""
+            kind = known_word(device / "class", _CLASS) if vendor is not None else ""
         except ValueError as error:
             untold = str(error)
             continue

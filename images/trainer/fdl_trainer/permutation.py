@@ -59,8 +59,7 @@ class Permutation:
         Raises:
             IndexError: if the positions are out of range.
         """
-        if not 0 <= start <= stop <= self.samples:
-            raise IndexError(f"positions {start}..{stop} are outside of 0..{self.samples}")
+        self.require(start, stop)
         values = self._encrypt_all(np.arange(start, stop, dtype=np.uint64))
         outside = np.flatnonzero(values >= self.samples)
         while outside.size:
@@ -68,6 +67,15 @@ class Permutation:
             values[outside] = walked
             outside = outside[walked >= self.samples]
         return values.astype(np.int64)
+
+    def require(self, start: int, stop: int) -> None:
+        """Refuse positions that this data epoch does not have.
+
+        Raises:
+            IndexError: if ``start..stop-1`` are out of range.
+        """
+        if not 0 <= start <= stop <= self.samples:
+            raise IndexError(f"positions {start}..{stop} are outside of 0..{self.samples}")
 
     @cached_property
     def _half_bits(self) -> int:

@@ -186,8 +186,7 @@ def _judged(spec: FdlClusterSpec, each: Seen, vendor: str, mark: str) -> bool:
     """Whether the node's prober has said something about every variant of a vendor (or there is none to judge), and by
     the spec as it is now.
     """
-    judged_by = each.report.judged_by if each.report is not None else ""
-    if judged_by and mark and judged_by != mark:
+    if each.report is not None and each.report.is_outdated(mark):
         return False
     return all(
         labels.variant(variant.name) in each.node.labels for variant in spec.variants if variant.vendor == vendor

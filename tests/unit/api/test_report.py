@@ -49,6 +49,13 @@ def test_a_newer_probers_report_can_be_read() -> None:
     assert parse(text[:-1] + ',"someNewField":{"a":1}}') == report()
 
 
+@pytest.mark.parametrize(
+    ("judged_by", "mark", "outdated"), [("a", "b", True), ("a", "a", False), ("", "b", False), ("a", "", False)]
+)
+def test_a_report_is_outdated_where_another_spec_is_known_by_now(judged_by: str, mark: str, outdated: bool) -> None:
+    assert report(judged_by=judged_by).is_outdated(mark) is outdated
+
+
 def test_time_alone_is_no_change() -> None:
     later = report(time=NOW + timedelta(hours=1), host=Host(cpus=4, clock_offset_seconds=-0.3))
     assert later.material() == report().material()

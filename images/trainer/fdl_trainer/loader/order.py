@@ -13,25 +13,18 @@ CHUNK = 4096
 """Positions whose indices are computed at once: for the few of a batch the calls take longer than the numbers."""
 
 
-@lru_cache(maxsize=4)
-def _permutation(samples: int, seed: int, data_epoch: int) -> Permutation:
-    """Kept for its keys: to derive them takes nearly as long as the places of a batch."""
-    return Permutation(samples, seed, data_epoch)
-
-
 @lru_cache(maxsize=8)
-def _chunk(samples: int, seed: int, data_epoch: int, number: int) -> npt.NDArray[np.int64]:
+def _chunk(order: Permutation, number: int) -> npt.NDArray[np.int64]:
     """32 KiB, for the batches that follow: those of one rank lie side by side in a window."""
     start = number * CHUNK
-    return _permutation(samples, seed, data_epoch).indices(start, min(start + CHUNK, samples))
+    return order.indices(start, min(start + CHUNK, order.samples))
 
 
-def _places(samples: int, seed: int, data_epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
-    """Indices at positions ``start..stop-1`` of one pass, as :meth:`Permutation.indices` has them; a copy."""
-    if not 0 <= start <= stop <= samples:
-        raise IndexError(f"positions {start}..{stop} are outside of 0..{samples}")
+def _places(order: Permutation, start: int, stop: int) -> npt.NDArray[np.int64]:
+    """The same as :meth:`Permutation.indices`; a copy."""
+    order.require(start, stop)
     first, last = start // CHUNK, max(start, stop - 1) // CHUNK
-    chunks = [_chunk(samples, seed, data_epoch, number) for number in range(first, last + 1)]
+    chunks = [_chunk(order, number) for number in range(first, last + 1)]
     joined = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
     return joined[start - first * CHUNK : stop - first * CHUNK].copy()
 
@@ -68,11 +61,12 @@ class Order:
             IndexError: it does not.
         """
         data_epoch, start = divmod(span.start, self.samples)
+        order = Permutation(self.samples // self.block, self.seed, data_epoch)
         if self.block == 1:
-            return _places(self.samples, self.seed, data_epoch, start, start + span.size)
+            return _places(order, start, start + span.size)
         positions = np.arange(start, start + span.size, dtype=np.int64)
         first = start // self.block
         last = int(positions[-1]) // self.block
-        blocks = _places(self.samples // self.block, self.seed, data_epoch, first, last + 1)
+        blocks = _places(order, first, last + 1)
         indices: npt.NDArray[np.int64] = blocks[positions // self.block - first] * self.block + positions % self.block
         return indices
