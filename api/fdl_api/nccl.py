@@ -11,7 +11,7 @@ def major_minor(version: str) -> str:
 
 def order(version: str) -> tuple[int, ...]:
     """For comparing versions: ``2.9`` is older than ``2.10``."""
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    return tuple(int(part) if part.isdecimal() else 0 for part in version.split("."))
 
 
 def common_version(offers: Mapping[str, Collection[str]], kept: str = "") -> str:

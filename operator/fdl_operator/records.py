@@ -209,4 +209,4 @@ def _phase(text: str | None) -> PodPhase:
 
 
 def _int(text: str | None) -> int:
-    return int(text) if text and text.isdigit() else 0
+    return int(text) if text and text.isdecimal() else 0

@@ -301,7 +301,7 @@ def _waits_for_place(run: RunRecord) -> bool:
 
 
 def _version(record: RunRecord) -> int:
-    return int(record.resource_version) if record.resource_version.isdigit() else 0
+    return int(record.resource_version) if record.resource_version.isdecimal() else 0
 
 
 def _placeable(node: NodeRecord) -> tuple[Any, ...]:

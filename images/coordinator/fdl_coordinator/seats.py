@@ -158,4 +158,4 @@ class SeatBook:
         """The rank of a UID ``<member UID>/<local rank>``."""
         member_uid, _, local = rank_uid.rpartition("/")
         seat = self.by_uid.get(member_uid)
-        return seat.ranks.get(int(local)) if seat is not None and local.isdigit() else None
+        return seat.ranks.get(int(local)) if seat is not None and local.isdecimal() else None

@@ -31,7 +31,7 @@ def thread_count(limit_millicores: int | None, quota_millicores: int | None, pro
 def parse_v2(cpu_max: str) -> int | None:
     """Millicores of a ``cpu.max`` file (``quota period`` in microseconds, or ``max period``); None without limit."""
     fields = cpu_max.split()
-    if len(fields) != 2 or not all(value.isdigit() for value in fields) or int(fields[1]) == 0:
+    if len(fields) != 2 or not all(value.isdecimal() for value in fields) or int(fields[1]) == 0:
         return None
     return int(fields[0]) * 1000 // int(fields[1])
 
@@ -39,7 +39,7 @@ def parse_v2(cpu_max: str) -> int | None:
 def parse_v1(quota_us: str, period_us: str) -> int | None:
     """Millicores of ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us``; None without limit (-1)."""
     quota, period = quota_us.strip(), period_us.strip()
-    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+    if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:
         return None
     return int(quota) * 1000 // int(period)
 
@@ -61,9 +61,9 @@ def read_quota(root: Path = Path("/sys/fs/cgroup")) -> int | None:
 def threads_here(environment: Mapping[str, str] = os.environ, ranks: int = 1) -> int:
     """Threads for this process; a user's ``OMP_NUM_THREADS`` wins."""
     wanted = environment.get("OMP_NUM_THREADS", "")
-    if wanted.isdigit() and int(wanted) > 0:
+    if wanted.isdecimal() and int(wanted) > 0:
         return int(wanted)
     limit = environment.get(MemberEnv.CPU_LIMIT, "")
     return thread_count(
-        int(limit) if limit.isdigit() else None, read_quota(), len(os.sched_getaffinity(0)), ranks=ranks
+        int(limit) if limit.isdecimal() else None, read_quota(), len(os.sched_getaffinity(0)), ranks=ranks
     )

@@ -44,7 +44,7 @@ class ClusterRecord:
 
     def is_newer_than(self, other: "ClusterRecord") -> bool:
         """Whether this is another object, or a later version of the same one."""
-        if self.uid != other.uid or not (self.resource_version.isdigit() and other.resource_version.isdigit()):
+        if self.uid != other.uid or not (self.resource_version.isdecimal() and other.resource_version.isdecimal()):
             return True
         return int(self.resource_version) > int(other.resource_version)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fdl_api.cluster import NcclBridge, SocketInterface
-from fdl_api.nccl import common_version
+from fdl_api.nccl import common_version, order
 from fdl_api.nodes import NodeRecord
 from fdl_api.placement import Cluster, Communicator, Placement, Unplaced, Variant, options
 from fdl_api.run import Cohort, Toleration
@@ -201,3 +201,8 @@ def test_tolerations_of_the_cluster_count_for_all_cohorts() -> None:
     assert "does not tolerate" in unplaced(cluster(tainted)).message
     team = Toleration.model_validate({"key": "team", "operator": "Exists"})
     assert placed(cluster(tainted, tolerations=(team,)))
+
+
+def test_versions_are_compared_by_their_numbers_and_what_is_none_counts_as_zero() -> None:
+    assert order("2.10") > order("2.9")
+    assert order("2.\N{SUPERSCRIPT TWO}") == order("2.x") == (2, 0)

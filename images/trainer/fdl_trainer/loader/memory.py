@@ -76,6 +76,6 @@ def _room(group: Path, limit_file: str, usage_file: str, inactive: str) -> int |
         found = re.search(rf"^{inactive} (\d+)", (group / "memory.stat").read_text(), re.MULTILINE)
     except (OSError, ValueError):
         return None
-    if not limit.isdigit() or int(limit) >= _UNLIMITED:
+    if not limit.isdecimal() or int(limit) >= _UNLIMITED:
         return None
     return int(limit) - usage + (int(found[1]) if found else 0)
